@@ -1,0 +1,103 @@
+# Every command of the project. `make` lists them. Nothing outside this folder is touched, except the cache of native
+# builds (LLAMACY_BUILD_CACHE), the cache of models, and pip's own.
+
+PYTHON ?= python3
+VENV ?= .venv
+PY := $(VENV)/bin/python
+SANITIZE ?= address,undefined
+PYTEST_ARGS ?=
+BENCH_ARGS ?=
+PROMPT ?= The three most important things to know about the sea are
+
+# What the extension modules are built from.
+SOURCES := $(shell find src -name '*.pyx' -o -name '*.pxd' -o -path src/llamacy/include -prune -o -name '*.h' -print) \
+           $(wildcard buildtools/*.py buildtools/cmake/*) setup.py vendor/PIN.toml
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: help demo test lint types cimport bench asan sdist wheel clean build
+
+help: ## list the commands
+	@echo "usage: make <command> [PYTHON=python3.12]"
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1|\2/p' Makefile | awk -F'|' '{ printf "%-12s %s\n", $$1, $$2 }'
+
+demo: $(VENV)/.installed ## set up .venv, install, fetch a small model, write text with it
+	$(VENV)/bin/llamacy pull smollm2-135m
+	$(VENV)/bin/llamacy generate --model smollm2-135m --max-tokens 96 "$(PROMPT)"
+
+test: $(VENV)/.dev $(VENV)/.installed ## set up .venv, install, run all tests
+	$(PY) -m pytest -q $(PYTEST_ARGS)
+
+lint: $(VENV)/.dev ## ruff and cython-lint
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(VENV)/bin/cython-lint src
+
+types: $(VENV)/.dev $(VENV)/.installed ## mypy --strict, and the stubs against the compiled modules
+	$(PY) -m mypy
+	$(PY) -m buildtools.stub_check
+
+cimport: $(VENV)/.dev $(VENV)/.installed ## build a wheel, install it elsewhere, compile and run code that cimports it
+	rm -rf build/cimport-dist
+	$(PY) -m pip wheel -q --no-deps --no-build-isolation -w build/cimport-dist .
+	LLAMACY_WHEEL_DIR=$(CURDIR)/build/cimport-dist $(PY) -m pytest -q tests/cimport
+
+bench: $(VENV)/.dev $(VENV)/.installed ## run the benchmarks against native loops
+	set -e; for file in benchmarks/bench_*.py; do $(PY) $$file $(BENCH_ARGS); done
+
+asan: .venv-asan/.installed ## the core tests under AddressSanitizer and UndefinedBehaviorSanitizer
+	rm -rf build/asan-reports && mkdir -p build/asan-reports
+	LD_PRELOAD="$$($${CXX:-c++} -print-file-name=libasan.so) $$($${CXX:-c++} -print-file-name=libubsan.so) \
+	$$($${CXX:-c++} -print-file-name=libstdc++.so)" \
+	ASAN_OPTIONS=detect_leaks=0:log_path=$(CURDIR)/build/asan-reports/asan \
+	UBSAN_OPTIONS=print_stacktrace=1:log_path=$(CURDIR)/build/asan-reports/ubsan \
+	PYTHONMALLOC=malloc .venv-asan/bin/python -m pytest -q -p no:cacheprovider tests/core $(PYTEST_ARGS)
+	@if ls build/asan-reports/* >/dev/null 2>&1; then \
+	echo "sanitizer reports in build/asan-reports:"; head -n 40 build/asan-reports/*; exit 1; fi
+
+sdist: $(VENV)/.dev ## a source distribution that builds with the network off
+	$(PY) -m build --sdist --no-isolation --outdir dist
+
+wheel: $(VENV)/.dev ## a wheel for any CPU of this kind (on Linux with a manylinux tag)
+	$(PY) -m buildtools.wheel_repair --no-isolation --out dist
+
+clean: ## remove everything built here; the vendored tree and the caches stay
+	rm -rf build dist .venv .venv-asan src/*.egg-info src/llamacy/_lib src/llamacy/include
+	find src -name '*.so' -exec rm -f {} +
+	find . -path ./vendor -prune -o -name __pycache__ -prune -exec rm -rf {} +
+
+build: $(VENV)/.installed
+
+# ---- environments: a stamp for each step, so that a second run costs nothing
+
+define make_venv
+	@command -v $(PYTHON) >/dev/null || { echo "llamacy: $(PYTHON) isn't found: install Python 3.10 or newer, or name yours: make PYTHON=..." >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { echo "llamacy: $$($(PYTHON) --version 2>&1) is too old: Python 3.10 or newer is needed; name one: make PYTHON=python3.12" >&2; exit 1; }
+	$(PYTHON) -m venv $(1)
+	$(1)/bin/python -m buildtools.requirements > $(1)/build-requirements.txt
+	$(1)/bin/python -m pip install -q -r $(1)/build-requirements.txt
+endef
+
+$(VENV)/.tools: pyproject.toml
+	$(call make_venv,$(VENV))
+	@touch $@
+
+# The native build runs by itself first: inside pip nobody would see how far it is.
+$(VENV)/.installed: $(VENV)/.tools $(SOURCES)
+	$(PY) -m buildtools.native
+	$(PY) -m pip install -q --no-build-isolation -e '.[hub]'
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.tools | $(VENV)/.installed
+	$(PY) -m pip install -q --no-build-isolation -e '.[hub,dev]'
+	@touch $@
+
+.venv-asan/.tools: pyproject.toml
+	$(call make_venv,.venv-asan)
+	.venv-asan/bin/python -m pip install -q numpy platformdirs tqdm pytest pytest-timeout hypothesis
+	@touch $@
+
+.venv-asan/.installed: .venv-asan/.tools $(SOURCES) $(shell find src -name '*.py')
+	LLAMACY_SANITIZE=$(SANITIZE) .venv-asan/bin/python -m buildtools.native
+	LLAMACY_SANITIZE=$(SANITIZE) .venv-asan/bin/python -m pip install -q --no-build-isolation --no-deps --force-reinstall .
+	@touch $@
