@@ -1,0 +1,1 @@
+# Marks the folder as a package for cimport.
