@@ -1,0 +1,1 @@
+"""The owning classes of llamacy: one noun a module, each over one native handle."""

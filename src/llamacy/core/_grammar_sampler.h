@@ -1,0 +1,378 @@
+// A grammar as a llama_sampler whose accept can be refused.
+//
+// llama.cpp's own grammar sampler aborts the process when it accepts an early end of generation, throws and stays broken
+// when it accepts a token that doesn't fit (llama-grammar.cpp, llama_grammar_accept_impl and llama_grammar_accept_token),
+// and its lazy form searches all text so far with a recursive regex at each token. This one asks first, changes nothing
+// when it refuses, and looks for triggers in a bounded window. The grammar itself is llama.cpp's.
+#ifndef LLAMACY_GRAMMAR_SAMPLER_H
+#define LLAMACY_GRAMMAR_SAMPLER_H
+
+#include "llama.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <regex>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace llamacy {
+
+enum grammar_verdict { GRAMMAR_ALLOWED, GRAMMAR_REFUSED, GRAMMAR_BROKEN, GRAMMAR_TRIGGER_TOO_LATE };
+
+// Text that is kept while no trigger was seen: at least TAIL of the last bytes, at most WINDOW. Patterns that look at
+// where the text begins need all of it and get LIMIT.
+enum : size_t { TRIGGER_TAIL = 512, TRIGGER_WINDOW = 1024, TRIGGER_LIMIT = 65536, TRIGGER_STATES = 4096 };
+
+struct grammar_trigger {
+    std::regex  regex;
+    std::string literal;          // the pattern is nothing but this text
+    bool        whole = false;    // ^…$: try to match all text first
+    bool        prefixed = false; // begins with "anything", so that no later start needs a try
+};
+
+struct grammar_config {
+    const llama_vocab *          vocab = nullptr;
+    std::string                  text;
+    std::string                  root;
+    bool                         lazy = false;
+    bool                         token_rules = false; // <token> rules: what apply lets pass accept may still refuse
+    bool                         windowed = true;     // no pattern looks at where the text begins
+    std::vector<grammar_trigger> triggers;
+    std::vector<llama_token>     trigger_tokens;
+};
+
+struct sampler_deleter {
+    void operator()(llama_sampler * sampler) const { llama_sampler_free(sampler); }
+};
+using sampler_ptr = std::unique_ptr<llama_sampler, sampler_deleter>;
+
+struct grammar_state {
+    std::shared_ptr<const grammar_config> config;
+    sampler_ptr                           native;
+    bool                                  awaiting = false;
+    bool                                  broken = false;
+    std::string                           buffer; // text since the last reset, while a trigger is awaited
+    std::vector<std::pair<llama_token, size_t>> pieces; // its tokens, with their lengths
+
+    // what the last check found out, so that accept doesn't do the work again
+    llama_token checked = LLAMA_TOKEN_NULL;
+    sampler_ptr after;
+    std::string piece;
+};
+
+inline sampler_ptr grammar_native(const grammar_config & config) {
+    sampler_ptr native(llama_sampler_init_grammar(config.vocab, config.text.c_str(), config.root.c_str()));
+    if (!native) {
+        throw std::runtime_error("llama.cpp can't parse the grammar");
+    }
+    return native;
+}
+
+inline std::string grammar_piece(const llama_vocab * vocab, llama_token token) {
+    std::string piece(64, '\0');
+    int32_t n = llama_token_to_piece(vocab, token, &piece[0], (int32_t) piece.size(), 0, true);
+    if (n < 0) {
+        piece.resize(-n);
+        n = llama_token_to_piece(vocab, token, &piece[0], (int32_t) piece.size(), 0, true);
+    }
+    piece.resize(std::max(n, 0));
+    return piece;
+}
+
+// Add a pattern to a configuration. Throws std::regex_error or std::runtime_error.
+inline void grammar_add_trigger(grammar_config & config, const std::string & pattern) {
+    size_t depth = 0, states = pattern.size();
+    bool   in_class = false, plain = true;
+    std::string literal;
+    for (size_t i = 0; i < pattern.size(); ++i) {
+        const char c = pattern[i];
+        if (c == '\\' && i + 1 < pattern.size()) {
+            const char escaped = pattern[++i];
+            if (std::strchr(".^$|()*+?[]{}\\/-", escaped) == nullptr) {
+                plain = false;
+                if (!in_class && (escaped == 'b' || escaped == 'B')) {
+                    config.windowed = false;
+                }
+            }
+            literal += escaped;
+        } else if (in_class) {
+            in_class = c != ']';
+        } else if (c == '[') {
+            in_class = true;
+            plain = false;
+        } else if (c == '(') {
+            if (++depth > 64) {
+                throw std::runtime_error("more than 64 groups inside each other");
+            }
+            plain = plain && i == 0;
+        } else if (c == ')') {
+            depth -= depth > 0;
+            plain = plain && i + 1 == pattern.size() && pattern[0] == '(';
+        } else if (c == '^') {
+            config.windowed = false;
+            plain = false;
+        } else if (c == '{') {
+            size_t most = 1, number = 0;
+            for (++i; i < pattern.size() && pattern[i] != '}'; ++i) {
+                number = pattern[i] >= '0' && pattern[i] <= '9' ? 10 * number + (pattern[i] - '0') : 0;
+                most = std::max(most, number);
+                if (most > TRIGGER_STATES) {
+                    break;
+                }
+            }
+            states *= most;
+            plain = false;
+        } else if (std::strchr(".$|*+?", c) != nullptr) {
+            plain = false;
+        } else {
+            literal += c;
+        }
+        // std::regex walks its states recursively
+        if (states > TRIGGER_STATES) {
+            throw std::runtime_error("the pattern with its repetitions is longer than 4096");
+        }
+    }
+    grammar_trigger trigger;
+    auto flags = std::regex::ECMAScript;
+#if defined(__GLIBCXX__)
+    // the default executor recurses once for each character of the text
+    flags |= std::regex_constants::__polynomial;
+#endif
+    trigger.regex    = std::regex(pattern, flags);
+    trigger.literal  = plain ? literal : std::string();
+    trigger.whole    = pattern.size() > 1 && pattern.front() == '^' && pattern.back() == '$';
+    trigger.prefixed = pattern.compare(0, 7, "[\\s\\S]*") == 0;
+    config.triggers.push_back(std::move(trigger));
+}
+
+// Where in the text the first pattern that matches hands over to the grammar, and where its match begins; else npos.
+inline size_t grammar_find_trigger(const grammar_config & config, const std::string & text, size_t & match_begin) {
+    for (const auto & trigger : config.triggers) {
+        if (!trigger.literal.empty()) {
+            match_begin = text.find(trigger.literal);
+            if (match_begin != std::string::npos) {
+                return match_begin;
+            }
+            continue;
+        }
+        std::smatch match;
+        const auto flags = trigger.prefixed ? std::regex_constants::match_continuous : std::regex_constants::match_default;
+        if ((trigger.whole && std::regex_match(text, match, trigger.regex)) ||
+                std::regex_search(text, match, trigger.regex, flags)) {
+            match_begin = match.position(0);
+            for (size_t i = 1; i < match.size(); ++i) {
+                if (match.length(i) > 0) {
+                    return match.position(i);
+                }
+            }
+            return match_begin;
+        }
+    }
+    return std::string::npos;
+}
+
+inline bool grammar_permits(llama_sampler * native, llama_token token) {
+    llama_token_data       data  = { token, 0.0f, 0.0f };
+    llama_token_data_array array = { &data, 1, -1, false };
+    llama_sampler_apply(native, &array);
+    return data.logit != -INFINITY;
+}
+
+inline bool grammar_try_accept(llama_sampler * native, llama_token token) {
+    if (!grammar_permits(native, token)) {
+        return false;
+    }
+    try {
+        llama_sampler_accept(native, token);
+    } catch (const std::runtime_error &) {
+        return false;
+    }
+    return true;
+}
+
+// Start the grammar with the tokens that overlap what follows `start` in the text; nothing when they don't fit.
+inline sampler_ptr grammar_replay(const grammar_state & state,
+                                  const std::vector<std::pair<llama_token, size_t>> & pieces, size_t start) {
+    sampler_ptr native(llama_sampler_clone(state.native.get()));
+    size_t begin = 0;
+    for (const auto & piece : pieces) {
+        const size_t end = begin + piece.second;
+        if (end <= start) {
+            begin = end;
+            continue;
+        }
+        if (begin < start) {
+            // Only llama.cpp's lazy grammar takes a part of a token, so let one trigger inside this one.
+            const std::string pattern = "^[\\s\\S]{" + std::to_string(start - begin) + "}([\\s\\S]+)$";
+            const char * patterns[] = { pattern.c_str() };
+            const auto & config = *state.config;
+            native.reset(llama_sampler_init_grammar_lazy_patterns(
+                config.vocab, config.text.c_str(), config.root.c_str(), patterns, 1, nullptr, 0));
+            try {
+                llama_sampler_accept(native.get(), piece.first);
+            } catch (const std::runtime_error &) {
+                return nullptr;
+            }
+        } else if (!grammar_try_accept(native.get(), piece.first)) {
+            return nullptr;
+        }
+        begin = end;
+    }
+    return native;
+}
+
+inline grammar_verdict grammar_check(grammar_state & state, llama_token token) {
+    const auto & config = *state.config;
+    state.checked = LLAMA_TOKEN_NULL;
+    state.after.reset();
+    if (state.broken) {
+        return GRAMMAR_BROKEN;
+    }
+    if (!state.awaiting) {
+        if (config.token_rules) {
+            sampler_ptr after(llama_sampler_clone(state.native.get()));
+            if (!grammar_try_accept(after.get(), token)) {
+                return GRAMMAR_REFUSED;
+            }
+            state.after = std::move(after);
+        } else if (!grammar_permits(state.native.get(), token)) {
+            return GRAMMAR_REFUSED;
+        }
+    } else {
+        state.piece = grammar_piece(config.vocab, token);
+        std::string text = state.buffer + state.piece;
+        auto pieces = state.pieces;
+        pieces.emplace_back(token, state.piece.size());
+        size_t match_begin = 0;
+        size_t start = state.buffer.size();
+        const auto & tokens = config.trigger_tokens;
+        if (std::find(tokens.begin(), tokens.end(), token) == tokens.end()) {
+            start = grammar_find_trigger(config, text, match_begin);
+        }
+        if (start != std::string::npos) {
+            state.after = grammar_replay(state, pieces, start);
+            if (!state.after) {
+                return GRAMMAR_REFUSED;
+            }
+        } else if (!config.windowed && text.size() > TRIGGER_LIMIT) {
+            return GRAMMAR_TRIGGER_TOO_LATE;
+        }
+    }
+    state.checked = token;
+    return GRAMMAR_ALLOWED;
+}
+
+inline void grammar_accept(grammar_state & state, llama_token token) {
+    if (state.checked != token && grammar_check(state, token) != GRAMMAR_ALLOWED) {
+        throw std::runtime_error("the grammar does not allow this token");
+    }
+    state.checked = LLAMA_TOKEN_NULL;
+    if (state.after) {
+        state.native = std::move(state.after);
+        state.awaiting = false;
+        state.buffer.clear();
+        state.pieces.clear();
+    } else if (!state.awaiting) {
+        state.broken = true;
+        llama_sampler_accept(state.native.get(), token);
+        state.broken = false;
+    } else if (!state.config->triggers.empty()) {
+        state.buffer += state.piece;
+        state.pieces.emplace_back(token, state.piece.size());
+        if (state.config->windowed && state.buffer.size() > TRIGGER_WINDOW) {
+            size_t cut = 0, n = 0;
+            while (n < state.pieces.size() && state.buffer.size() - cut - state.pieces[n].second >= TRIGGER_TAIL) {
+                cut += state.pieces[n++].second;
+            }
+            state.buffer.erase(0, cut);
+            state.pieces.erase(state.pieces.begin(), state.pieces.begin() + n);
+        }
+    }
+}
+
+inline void grammar_reset(grammar_state & state) {
+    state.native   = grammar_native(*state.config);
+    state.awaiting = state.config->lazy;
+    state.broken   = false;
+    state.checked  = LLAMA_TOKEN_NULL;
+    state.after.reset();
+    state.buffer.clear();
+    state.pieces.clear();
+}
+
+inline grammar_state & grammar_of(const llama_sampler * sampler) {
+    return *static_cast<grammar_state *>(sampler->ctx);
+}
+
+inline llama_sampler_i * grammar_interface();
+
+inline llama_sampler * grammar_clone(const llama_sampler * sampler) {
+    const auto & source = grammar_of(sampler);
+    auto state = std::make_unique<grammar_state>();
+    state->config   = source.config;
+    state->native.reset(llama_sampler_clone(source.native.get()));
+    state->awaiting = source.awaiting;
+    state->broken   = source.broken;
+    state->buffer   = source.buffer;
+    state->pieces   = source.pieces;
+    llama_sampler * result = llama_sampler_init(grammar_interface(), state.get());
+    state.release();
+    return result;
+}
+
+inline llama_sampler_i * grammar_interface() {
+    static llama_sampler_i interface = [] {
+        llama_sampler_i i = {};
+        i.name   = [](const llama_sampler *) { return "grammar"; };
+        i.accept = [](llama_sampler * sampler, llama_token token) { grammar_accept(grammar_of(sampler), token); };
+        i.apply  = [](llama_sampler * sampler, llama_token_data_array * candidates) {
+            auto & state = grammar_of(sampler);
+            if (state.broken) {
+                throw std::runtime_error("the grammar failed at an earlier token; reset it");
+            }
+            if (!state.awaiting) {
+                llama_sampler_apply(state.native.get(), candidates);
+            }
+        };
+        i.reset  = [](llama_sampler * sampler) { grammar_reset(grammar_of(sampler)); };
+        i.clone  = grammar_clone;
+        i.free   = [](llama_sampler * sampler) { delete &grammar_of(sampler); };
+        return i;
+    }();
+    return &interface;
+}
+
+inline llama_sampler * grammar_new(std::shared_ptr<grammar_config> config) {
+    auto state = std::make_unique<grammar_state>();
+    state->config = std::move(config);
+    grammar_reset(*state);
+    llama_sampler * result = llama_sampler_init(grammar_interface(), state.get());
+    state.release();
+    return result;
+}
+
+// Whether all grammars of a sampler, which may be a chain of chains, allow a token.
+inline int grammar_check_all(llama_sampler * sampler, llama_token token) {
+    if (sampler->iface == grammar_interface()) {
+        return grammar_check(grammar_of(sampler), token);
+    }
+    if (llama_sampler_chain_get(sampler, -1) != nullptr) {
+        const int32_t n = llama_sampler_chain_n(sampler);
+        for (int32_t i = 0; i < n; ++i) {
+            const int verdict = grammar_check_all(llama_sampler_chain_get(sampler, i), token);
+            if (verdict != GRAMMAR_ALLOWED) {
+                return verdict;
+            }
+        }
+    }
+    return GRAMMAR_ALLOWED;
+}
+
+}  // namespace llamacy
+
+#endif  // LLAMACY_GRAMMAR_SAMPLER_H

@@ -1,0 +1,3 @@
+__all__ = ["live_handles"]
+
+def live_handles() -> dict[str, int]: ...

@@ -1,0 +1,58 @@
+from libc.stddef cimport size_t
+from libc.stdint cimport int32_t
+
+from llamacy.core.model cimport Model
+from llamacy.native.handles cimport llama_context, llama_memory_t
+
+
+cdef class Context:
+    cdef llama_context* _ptr            # NULL once closed
+    cdef llama_memory_t _memory         # belongs to _ptr; NULL for models without one (BERT)
+    cdef object __weakref__
+    cdef readonly Model model
+    cdef readonly object params         # ContextParams
+    cdef readonly int n_ctx
+    cdef readonly int n_ctx_seq
+    cdef readonly int n_batch
+    cdef readonly int n_ubatch
+    cdef readonly int n_seq_max
+    cdef readonly int n_rs_seq
+    cdef readonly int n_vocab
+    cdef readonly int n_embd_out
+    cdef readonly unsigned long long epoch  # decodes and encodes so far: rows of an earlier one are gone
+    cdef int _n_outputs_max             # output rows that one decode may have
+    cdef int _busy                      # 1 while a call runs; taken and given back atomically
+    cdef volatile int _abort            # polled by native code
+    cdef bint _embeddings
+    cdef bint _causal
+    cdef bint _nextn
+    cdef bint _nextn_masked
+    cdef bint _mrope                    # embeddings have four positions
+    cdef bint _has_encoder              # encode() is possible, and embeddings are always allocated
+    cdef int _n_embd
+    cdef int _n_embd_inp
+    cdef int _n_layer_inputs            # len(_layer_inputs), for code without the GIL
+    cdef int _n_samplers                # len(_samplers), for code without the GIL
+    cdef object _layer_inputs           # frozenset of the layers whose inputs are outputs
+    # what native code points to, kept alive
+    cdef dict _children                 # id -> weak reference: what must be closed before the context
+    cdef list _adapters                 # [(LoraAdapter, scale), …] in use
+    cdef object _control_vector         # ControlVector in use, or None
+    cdef dict _samplers                 # sequence id -> SamplerChain attached to it
+    cdef object _threadpool             # ThreadPool for one token, or None
+    cdef object _threadpool_batch       # ThreadPool for many, or None
+    cdef object _other                  # Context that this one reads from, or None
+    cdef dict _on_device                # sequence id -> token of the state kept on the device for it
+    # the output buffer of llama.cpp: how large it is, how it is laid out, and what looks into it
+    cdef size_t _output_capacity        # bytes
+    cdef int _output_rows               # rows of the present layout
+    cdef int _n_outputs                 # rows of the last decode, 0 when it failed
+    cdef int _n_tokens                  # tokens of the last decode, 0 when it failed
+    cdef Py_ssize_t _n_row_exports      # views of logits
+    cdef Py_ssize_t _n_other_exports    # views of anything else
+    cdef int* _n_rollback               # per sequence: tokens that a recurrent memory can give back, or NULL
+    cdef bint _update_pending           # cells were shifted or copied: the next decode does it to their data
+
+
+cdef int context_adopt(Context self, object child) except -1
+cdef void context_disown(Context self, object child) noexcept

@@ -1,0 +1,578 @@
+# distutils: language = c++
+"""Contexts: the memory and the computation of a model at work."""
+
+cimport cython
+from libc.stdlib cimport calloc, free
+from libcpp cimport bool as cbool
+
+from llamacy.core._abort cimport abort_guard_begin, abort_guard_end
+from llamacy.core._callback cimport has_stashed, raise_stashed
+from llamacy.core._children cimport children_add, children_close, children_remove
+from llamacy.core._handle cimport CONTEXT, handle_closed, handle_opened
+from llamacy.core._status cimport native_error
+from llamacy.core.batch cimport Batch
+from llamacy.core.log cimport log_begin
+from llamacy.core.decoding cimport (
+    context_acquire,
+    context_decode,
+    context_encode,
+    context_handle,
+    context_output_bytes,
+    context_release,
+)
+from llamacy.core.memory cimport memory_wrap
+from llamacy.core.model cimport Model, model_adopt, model_disown, model_handle, model_unuse, model_use
+from llamacy.core.outputs cimport outputs_wrap
+from llamacy.core.params cimport ContextParams, params_make
+from llamacy.core.threadpool cimport ThreadPool, threadpool_attach, threadpool_detach, threadpool_handle
+from llamacy.native cimport llama as c_llama
+from llamacy.native cimport llama_ext as c_ext
+
+from llamacy.core.log import refresh_level
+from llamacy.core.params import ContextParams as _ContextParams
+from llamacy.errors import (
+    ContextCreateError,
+    DecodeFatalError,
+    EncodeError,
+    InUseError,
+    LlamacyError,
+)
+from llamacy.types import ContextType, PoolingType
+
+__all__ = ["Context"]
+
+# architectures whose graph publishes the inputs of its layers; others abort at the first decode (src/models/*.cpp)
+cdef frozenset _LAYER_INPUTS = frozenset((
+    "bailingmoe3", "deepseek4", "gemma4", "hunyuan-vl", "k2-horizon", "lfm2", "llama", "mimo2", "minimax-01",
+    "minimax-m2", "muse-glimmer", "nanbeige", "nemotron-h", "gpt-oss", "qwen3", "qwen35", "qwen35moe", "qwen3moe",
+    "qwen3next", "qwen4exp",
+))
+
+# draft architectures whose features go through llama_encode
+cdef frozenset _DRAFT_ENCODERS = frozenset(("eagle3", "dflash"))
+
+# architectures whose graph produces nextn rows; others accept the switch and hand out zeros
+cdef frozenset _NEXTN = frozenset((
+    "bailingmoe3", "cohere2moe", "deepseek2", "deepseek32", "deepseek4", "dflash", "eagle3", "gemma4-assistant",
+    "gemma4", "glm-dsa", "glm4moe", "glm5-next", "hy-v3", "mimo2", "nemotron_h", "nemotron_h_moe", "gpt-oss", "qwen35",
+    "qwen35moe", "qwen3next", "qwen4exp", "step35",
+))
+
+
+@cython.no_gc_clear
+cdef class Context:
+    """A model at work: its memory (K/V cache or recurrent state) and its computation.
+
+    Parameters
+    ----------
+    model : Model
+        The model.
+    ctx_other : Context, optional
+        Context that this one reads from (draft models that share weights or memory with their target).
+    **params
+        As for `ContextParams`.
+
+    Raises
+    ------
+    ContextCreateError
+        llama.cpp can't create it: the log says why; or the model has no weights.
+    TypeError, ValueError
+        A parameter is wrong.
+
+    Lifetime: keeps its model alive. Views of its output keep the context alive, and `close` raises `BufferError` while
+    one is.
+    Thread safety: one call at a time; a second one raises `ConcurrentUseError`. `abort` may be called from any thread.
+    Source: ``llama_init_from_model``.
+    """
+
+    def __cinit__(self, Model model not None, *, Context ctx_other=None, **params):
+        cdef ContextParams checked = params_make(_ContextParams, params, "Context")
+        cdef c_llama.llama_context_params c = (<c_llama.llama_context_params*>checked._c)[0]
+        cdef c_llama.llama_model* c_model = model_handle(model)
+        _check_create(model, ctx_other, &c)
+        self.model = model
+        self.params = checked
+        self._children = {}
+        self._adapters = []
+        self._samplers = {}
+        self._on_device = {}
+        self._layer_inputs = frozenset()
+        self._other = ctx_other
+        c.abort_callback = _on_abort
+        c.abort_callback_data = <void*>&self._abort
+        if ctx_other is not None:
+            c.ctx_other = ctx_other._ptr
+        refresh_level()
+        log_begin()
+        model_use(model)
+        try:
+            with nogil:
+                abort_guard_begin()
+                try:
+                    self._ptr = c_llama.llama_init_from_model(c_model, c)
+                finally:
+                    abort_guard_end()
+        except RuntimeError as error:
+            raise native_error(ContextCreateError, f"llama.cpp can't create the context: {error}") from None
+        finally:
+            model_unuse(model)
+        if self._ptr == NULL:
+            raise native_error(ContextCreateError, f"llama.cpp can't create a context of {model!r} with {checked!r}")
+        handle_opened(CONTEXT)
+        model_adopt(model, self)
+        if ctx_other is not None:
+            context_adopt(ctx_other, self)
+        self._memory = c_llama.llama_get_memory(self._ptr)
+        self.n_ctx = c_llama.llama_n_ctx(self._ptr)
+        self.n_ctx_seq = c_llama.llama_n_ctx_seq(self._ptr)
+        self.n_batch = c_llama.llama_n_batch(self._ptr)
+        self.n_ubatch = c_llama.llama_n_ubatch(self._ptr)
+        self.n_seq_max = c_llama.llama_n_seq_max(self._ptr)
+        self.n_rs_seq = c_llama.llama_n_rs_seq(self._ptr)
+        self.n_vocab = model.n_vocab
+        self.n_embd_out = c_llama.llama_model_n_embd_out(c_model)
+        self._n_embd_inp = c_llama.llama_model_n_embd_inp(c_model)
+        self._mrope = c_llama.llama_model_rope_type(c_model) in (
+            c_llama.LLAMA_ROPE_TYPE_MROPE, c_llama.LLAMA_ROPE_TYPE_IMROPE
+        )
+        self._n_embd = c_llama.llama_model_n_embd(c_model)
+        self._has_encoder = c_llama.llama_model_has_encoder(c_model) or model.architecture in _DRAFT_ENCODERS
+        self._n_outputs_max = c.n_outputs_max or self.n_batch
+        self._embeddings = c.embeddings
+        self._causal = c_llama.llama_get_causal_attn(self._ptr)
+        self._output_rows = self.n_seq_max
+        self._output_capacity = context_output_bytes(self, self.n_seq_max)
+        if self.n_rs_seq:
+            self._n_rollback = <int*>calloc(self.n_seq_max, sizeof(int))
+
+    def __dealloc__(self):
+        _free(self)
+        free(self._n_rollback)
+
+    def _check_closable(self):
+        if self._busy:
+            raise InUseError("the context is running in another thread; abort() it first")
+        if self._n_row_exports or self._n_other_exports:
+            raise BufferError(
+                f"{self._n_row_exports + self._n_other_exports} views of the context's output are alive; release them "
+                "before closing it"
+            )
+
+    def close(self):
+        """Free the context, and before it what was made from it.
+
+        Raises
+        ------
+        InUseError
+            It is running in another thread.
+        BufferError
+            A view of its output is alive.
+        """
+        if self._ptr != NULL:
+            self._check_closable()
+            children_close(self._children)
+            _free(self)
+
+    @property
+    def closed(self):
+        """Whether the context is closed."""
+        return self._ptr == NULL
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc_info):
+        self.close()
+
+    def __repr__(self):
+        if self._ptr == NULL:
+            return "<Context closed>"
+        return f"<Context of {self.model.description!r} n_ctx={self.n_ctx} n_seq_max={self.n_seq_max}>"
+
+    @property
+    def memory(self):
+        """The `Memory` of the context, or None for a model without one."""
+        context_handle(self)
+        return None if self._memory == NULL else memory_wrap(self)
+
+    # computing
+
+    def decode(self, Batch batch not None):
+        """Compute a batch and store it in the memory.
+
+        Parameters
+        ----------
+        batch : Batch
+            Tokens or embeddings.
+
+        Raises
+        ------
+        InvalidBatchError
+            The batch breaks a rule; nothing was decoded.
+        MemorySlotError
+            There is no room; nothing was kept.
+        DecodeAbortedError
+            `abort` was called; micro-batches that had been finished stay in the memory.
+        DecodeFatalError
+            llama.cpp failed inside.
+        BufferError
+            The output buffer would have to move while a view of it is alive; nothing was decoded.
+        ConcurrentUseError, ClosedError
+            Another thread uses the context, or it is closed.
+
+        Thread safety: releases the GIL.
+        Source: ``llama_decode``.
+        """
+        log_begin()
+        try:
+            with nogil:
+                context_decode(self, batch)
+        except LlamacyError:
+            raise
+        except (IndexError, RuntimeError) as error:
+            raise native_error(DecodeFatalError, f"decode failed inside: {error}") from None
+        if has_stashed():
+            raise_stashed()
+
+    def encode(self, Batch batch not None):
+        """Compute a batch with the encoder, or with a model that has no memory.
+
+        Raises
+        ------
+        EncodeError
+            llama.cpp failed.
+        InvalidBatchError
+            The model has no encoder, or the batch breaks a rule; nothing was computed.
+
+        Thread safety: releases the GIL.
+        Source: ``llama_encode``.
+        """
+        log_begin()
+        try:
+            with nogil:
+                context_encode(self, batch)
+        except LlamacyError:
+            raise
+        except (IndexError, RuntimeError) as error:
+            raise native_error(EncodeError, f"encode failed inside: {error}") from None
+        if has_stashed():
+            raise_stashed()
+
+    def abort(self):
+        """Stop the decode that runs now, from any thread; it raises `DecodeAbortedError`. Nothing happens when none does.
+
+        Polled between two graph nodes, on CPU backends only.
+        """
+        self._abort = 1
+
+    def synchronize(self):
+        """Wait until all that was computed is there; only of use for measuring."""
+        context_acquire(self)
+        with nogil:
+            c_llama.llama_synchronize(self._ptr)
+        context_release(self)
+
+    def warm_up(self):
+        """Run the model once, so that weights and buffers are in place; the memory is cleared.
+
+        Raises
+        ------
+        InUseError
+            The memory is not empty.
+        """
+        cdef Batch batch
+        cdef bint encoder = c_llama.llama_model_has_encoder(model_handle(self.model))
+        if self._memory != NULL and any(self.memory.seq_pos_max(seq_id) >= 0 for seq_id in range(self.n_seq_max)):
+            raise InUseError("warm_up clears the memory, which is not empty")
+        if self.n_vocab == 0 or self._n_embd_inp <= 0:
+            return
+        vocab = self.model.vocab
+        token = next((token for token in (vocab.bos, vocab.eos) if token is not None), 0)
+        with Batch(1) as batch:
+            batch.add(token, 0, logits=True)
+            if encoder or self._memory == NULL:
+                self.encode(batch)
+            else:
+                self.decode(batch)
+        self.synchronize()
+        if self._memory != NULL:
+            self.memory.clear()
+
+    # output
+
+    @property
+    def outputs(self):
+        """The `Outputs` of the last decode: all rows that llama.cpp hands out."""
+        context_handle(self)
+        return outputs_wrap(self)
+
+    def logits(self, int index=-1):
+        """Return the logits of one entry of the last batch; see `Outputs.logits`."""
+        return self.outputs.logits(index)
+
+    def embeddings(self, int index=-1):
+        """Return the embedding of one entry of the last batch; see `Outputs.embeddings`."""
+        return self.outputs.embeddings(index)
+
+    def seq_embeddings(self, int seq_id=0):
+        """Return the pooled embedding of a sequence of the last batch; see `Outputs.seq_embeddings`."""
+        return self.outputs.seq_embeddings(seq_id)
+
+    # switches
+
+    @property
+    def pooling_type(self):
+        """`PoolingType` that is in effect."""
+        return PoolingType(<int>c_llama.llama_pooling_type(context_handle(self)))
+
+    @property
+    def embeddings_enabled(self):
+        """Whether decodes produce embeddings; then every token is an output. May be set."""
+        return self._embeddings
+
+    @embeddings_enabled.setter
+    def embeddings_enabled(self, bint value):
+        context_acquire(self)
+        c_llama.llama_set_embeddings(self._ptr, value)
+        self._embeddings = value
+        context_release(self)
+
+    @property
+    def causal_attn(self):
+        """Whether tokens attend to earlier ones only. May be set."""
+        return self._causal
+
+    @causal_attn.setter
+    def causal_attn(self, bint value):
+        context_acquire(self)
+        c_llama.llama_set_causal_attn(self._ptr, value)
+        self._causal = value
+        context_release(self)
+
+    def set_embeddings_nextn(self, bint value, *, bint masked=True):
+        """Produce the rows that multi-token prediction reads, of the outputs (`masked`) or of all tokens.
+
+        Raises
+        ------
+        ContextCreateError
+            The architecture has no such rows.
+
+        Source: ``llama_set_embeddings_nextn``.
+        """
+        if value and self.model.architecture not in _NEXTN:
+            raise ContextCreateError(f"models of the architecture {self.model.architecture!r} have no nextn rows")
+        context_acquire(self)
+        c_ext.llama_set_embeddings_nextn(self._ptr, value, masked)
+        self._nextn = value
+        self._nextn_masked = masked
+        context_release(self)
+
+    def set_embeddings_layer_inp(self, int layer, bint value=True):
+        """Produce the inputs of a layer; the layer after the last stands for the output of the last.
+
+        Raises
+        ------
+        ContextCreateError
+            The architecture does not publish them.
+        ValueError
+            There is no such layer.
+
+        Source: ``llama_set_embeddings_layer_inp``.
+        """
+        n_layer = self.model.n_layer
+        if not 0 <= layer <= n_layer:
+            raise ValueError(f"layer must be from 0 to {n_layer}, not {layer}")
+        if value and self.model.architecture not in _LAYER_INPUTS:
+            raise ContextCreateError(
+                f"models of the architecture {self.model.architecture!r} don't publish the inputs of their layers"
+            )
+        context_acquire(self)
+        c_ext.llama_set_embeddings_layer_inp(self._ptr, layer, value)
+        self._layer_inputs = self._layer_inputs | {layer} if value else self._layer_inputs - {layer}
+        self._n_layer_inputs = len(self._layer_inputs)
+        context_release(self)
+
+    def set_nextn_layer_offset(self, int offset):
+        """Select which multi-token-prediction layer the next decodes run, counted from the first.
+
+        Raises
+        ------
+        ValueError
+            There is no such layer.
+
+        Source: ``llama_set_nextn_layer_offset``.
+        """
+        n = self.model.n_layer_nextn
+        if not 0 <= offset < max(n, 1):
+            raise ValueError(f"offset must be from 0 to {max(n, 1) - 1}, not {offset}")
+        context_acquire(self)
+        c_ext.llama_set_nextn_layer_offset(self._ptr, offset)
+        context_release(self)
+
+    @property
+    def ctx_other(self):
+        """Context that this one reads from, or None."""
+        return self._other
+
+    # threads
+
+    @property
+    def n_threads(self):
+        """Threads for one token."""
+        return c_llama.llama_n_threads(context_handle(self))
+
+    @property
+    def n_threads_batch(self):
+        """Threads for many tokens."""
+        return c_llama.llama_n_threads_batch(context_handle(self))
+
+    def set_n_threads(self, int n_threads, n_threads_batch=None):
+        """Set the threads for one token and for many (the same number by default).
+
+        Raises
+        ------
+        ValueError
+            A number is not from 1 to 512.
+        """
+        cdef int n_batch = n_threads if n_threads_batch is None else n_threads_batch
+        if not (1 <= n_threads <= 512 and 1 <= n_batch <= 512):
+            raise ValueError(f"threads must be from 1 to 512, not {n_threads} and {n_batch}")
+        context_acquire(self)
+        c_llama.llama_set_n_threads(self._ptr, n_threads, n_batch)
+        context_release(self)
+
+    def attach_threadpool(self, ThreadPool pool not None, ThreadPool pool_batch=None):
+        """Compute with these thread pools; they are kept alive until they are detached.
+
+        Parameters
+        ----------
+        pool : ThreadPool
+            For one token, and for many when `pool_batch` is not given.
+        pool_batch : ThreadPool, optional
+            For many tokens.
+
+        Source: ``llama_attach_threadpool``.
+        """
+        if pool_batch is None:
+            pool_batch = pool
+        context_acquire(self)
+        try:
+            first = threadpool_handle(pool)
+            second = threadpool_handle(pool_batch)
+            threadpool_attach(pool)
+            threadpool_attach(pool_batch)
+            c_llama.llama_attach_threadpool(self._ptr, first, second)
+            _forget_threadpools(self)
+            self._threadpool = pool
+            self._threadpool_batch = pool_batch
+        finally:
+            context_release(self)
+
+    def detach_threadpool(self):
+        """Go back to the thread pool that llama.cpp makes by itself.
+
+        Source: ``llama_detach_threadpool``.
+        """
+        context_acquire(self)
+        c_llama.llama_detach_threadpool(self._ptr)
+        _forget_threadpools(self)
+        context_release(self)
+
+    # samplers that run on the backend
+
+    def attach_sampler(self, int seq_id, chain):
+        """Let the backend run as much of a chain as it can for a sequence; the rest runs in `SamplerChain.sample`.
+
+        Parameters
+        ----------
+        seq_id : int
+            The sequence.
+        chain : SamplerChain
+            Kept alive until it is detached. A chain can be attached once in its life; clone it for more.
+
+        Raises
+        ------
+        SamplerError
+            The chain was attached before, or llama.cpp refuses it.
+        BufferError
+            A view of the output is alive, whose memory would move.
+
+        Source: ``llama_set_sampler``.
+        """
+        from llamacy.core.backend_sampling import attach
+
+        _check_seq(self, seq_id)
+        attach(self, seq_id, chain)
+
+    def detach_sampler(self, int seq_id):
+        """Sample a sequence on the CPU again.
+
+        Source: ``llama_set_sampler``.
+        """
+        from llamacy.core.backend_sampling import detach
+
+        _check_seq(self, seq_id)
+        detach(self, seq_id)
+
+
+cdef int context_adopt(Context self, object child) except -1:
+    context_handle(self)
+    return children_add(self._children, child)
+
+
+cdef void context_disown(Context self, object child) noexcept:
+    children_remove(self._children, child)
+
+
+cdef cbool _on_abort(void* user_data) noexcept nogil:
+    return (<volatile int*>user_data)[0] != 0
+
+
+cdef int _check_create(Model model, Context ctx_other, c_llama.llama_context_params* c) except -1:
+    """Refuse what llama_init_from_model accepts and crashes with later."""
+    if model.vocab_only:
+        raise ContextCreateError("the model was loaded with vocab_only=True, so it can't compute anything")
+    if model.params.values["no_alloc"]:
+        raise ContextCreateError("the model was loaded with no_alloc=True, so it can't compute anything")
+    if c.n_outputs_max and c.n_outputs_max < c.n_seq_max:
+        raise ValueError(f"n_outputs_max ({c.n_outputs_max}) must be 0 or at least n_seq_max ({c.n_seq_max})")
+    if c.ctx_type == c_llama.LLAMA_CONTEXT_TYPE_MTP and not model.params.values["load_mtp"]:
+        raise ContextCreateError("a context for multi-token prediction needs a model loaded with load_mtp=True")
+    if ctx_other is not None:
+        context_handle(ctx_other)
+    return 0
+
+
+cdef int _check_seq(Context self, int seq_id) except -1:
+    if not 0 <= seq_id < self.n_seq_max:
+        raise ValueError(f"sequence ids must be from 0 to {self.n_seq_max - 1}, not {seq_id}")
+    return 0
+
+
+cdef void _forget_threadpools(Context self) noexcept:
+    if self._threadpool is not None:
+        threadpool_detach(self._threadpool)
+        threadpool_detach(self._threadpool_batch)
+        self._threadpool = None
+        self._threadpool_batch = None
+
+
+cdef void _free(Context self) noexcept:
+    """Free the native context, then let go of what it pointed to."""
+    cdef c_llama.llama_context* ptr = self._ptr
+    if ptr == NULL:
+        return
+    self._ptr = NULL
+    self._memory = NULL
+    with nogil:
+        c_llama.llama_free(ptr)
+    handle_closed(CONTEXT)
+    _forget_threadpools(self)
+    self._samplers = {}
+    self._n_samplers = 0
+    self._adapters = []
+    self._control_vector = None
+    model_disown(self.model, self)
+    if self._other is not None:
+        context_disown(self._other, self)
+        self._other = None

@@ -1,0 +1,3 @@
+__all__ = ["refresh_level"]
+
+def refresh_level() -> None: ...

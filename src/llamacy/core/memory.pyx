@@ -1,0 +1,244 @@
+# distutils: language = c++
+"""The memory of a context: what each sequence holds, and how it can be cut, copied and shifted."""
+
+cimport cython
+
+from llamacy.core.context cimport Context
+from llamacy.core.decoding cimport context_acquire, context_handle, context_release
+from llamacy.native cimport llama as c_llama
+
+from llamacy.errors import MemoryOperationError
+
+__all__ = ["Memory"]
+
+# no position is beyond this, so that sums of two don't overflow
+cdef enum:
+    POSITION_MAX = 1 << 30
+
+
+@cython.final
+@cython.no_gc_clear
+cdef class Memory:
+    """The memory of a context: a K/V cache, recurrent state, or both. Comes from `Context.memory`.
+
+    Sequence ids are ints from 0 to `n_seq_max` - 1. Ranges of positions are ``[p0, p1)``; negative ends are open. An
+    operation that the kind of memory can't do raises `MemoryOperationError` and changes nothing.
+
+    Thread safety: as its context.
+    Source: ``llama_memory_*``.
+    """
+
+    def __init__(self):
+        raise TypeError("a memory belongs to a context: use Context.memory")
+
+    def __repr__(self):
+        if self._context._ptr == NULL:
+            return "<Memory of a closed context>"
+        return f"<Memory {self.kind} n_ctx={self._context.n_ctx} n_seq_max={self.n_seq_max}>"
+
+    @property
+    def n_seq_max(self):
+        """Number of sequences."""
+        return self._context.n_seq_max
+
+    @property
+    def kind(self):
+        """``"attention"``, ``"swa"`` (attention, with a sliding window in some layers), ``"recurrent"`` or ``"hybrid"``."""
+        model = self._context.model
+        if model.is_recurrent:
+            return "recurrent"
+        if model.is_hybrid:
+            return "hybrid"
+        return "swa" if model.n_swa > 0 else "attention"
+
+    @property
+    def can_shift(self):
+        """Whether positions can be changed by `seq_add` and `seq_div`."""
+        context_handle(self._context)
+        return c_llama.llama_memory_can_shift(self._context._memory) and not self._context._mrope
+
+    def clear(self, *, bint data=True):
+        """Remove everything.
+
+        Parameters
+        ----------
+        data : bool
+            Also zero the buffers.
+        """
+        context_acquire(self._context)
+        with nogil:
+            c_llama.llama_memory_clear(self._context._memory, data)
+        context_release(self._context)
+
+    def seq_rm(self, int seq_id, int p0=-1, int p1=-1):
+        """Remove the positions ``[p0, p1)`` of a sequence.
+
+        Raises
+        ------
+        MemoryOperationError
+            The part can't be removed: recurrent state can only be removed as a whole, or be rolled back by up to
+            `Context.n_rs_seq` tokens of the last decode; a sliding window no longer holds what comes before `p0`.
+        """
+        cdef bint removed
+        _acquire(self, seq_id)
+        try:
+            _check_rm(self, seq_id, p0, p1)
+            removed = c_llama.llama_memory_seq_rm(self._context._memory, seq_id, p0, p1)
+            if not removed:
+                raise MemoryOperationError(
+                    f"positions [{p0}, {p1}) of sequence {seq_id} can't be removed from a {self.kind} memory"
+                )
+            if self._context._n_rollback != NULL:
+                self._context._n_rollback[seq_id] = 0  # one rollback between two decodes
+        finally:
+            context_release(self._context)
+
+    def seq_cp(self, int seq_id_src, int seq_id_dst, int p0=-1, int p1=-1):
+        """Copy the positions ``[p0, p1)`` of a sequence to another, without copying data where memory allows.
+
+        Raises
+        ------
+        MemoryOperationError
+            Only whole sequences can be copied: each sequence has a buffer of its own (``kv_unified=False``).
+        """
+        _check_seq(self, seq_id_dst)
+        _acquire(self, seq_id_src)
+        try:
+            if seq_id_src != seq_id_dst:
+                if _has_streams(self) and not _is_whole(self, seq_id_src, p0, p1):
+                    raise MemoryOperationError(
+                        f"positions [{p0}, {p1}) are a part of sequence {seq_id_src}, and only whole sequences can be "
+                        "copied here; create the context with kv_unified=True to copy parts"
+                    )
+                if _has_streams(self):
+                    p0 = p1 = -1
+                with nogil:
+                    c_llama.llama_memory_seq_cp(self._context._memory, seq_id_src, seq_id_dst, p0, p1)
+                self._context._update_pending |= _has_streams(self)
+        finally:
+            context_release(self._context)
+
+    def seq_keep(self, int seq_id):
+        """Remove all other sequences."""
+        cdef int other
+        _acquire(self, seq_id)
+        c_llama.llama_memory_seq_keep(self._context._memory, seq_id)
+        if _has_streams(self):
+            # llama.cpp looks at the buffer of this sequence only
+            for other in range(self._context.n_seq_max):
+                if other != seq_id:
+                    c_llama.llama_memory_seq_rm(self._context._memory, other, -1, -1)
+        context_release(self._context)
+
+    def seq_add(self, int seq_id, int p0, int p1, int delta):
+        """Add `delta` to the positions ``[p0, p1)`` of a sequence; what falls below 0 is removed.
+
+        Raises
+        ------
+        MemoryOperationError
+            This memory can't shift positions.
+        """
+        _acquire(self, seq_id)
+        try:
+            _check_shift(self, seq_id, delta)
+            c_llama.llama_memory_seq_add(self._context._memory, seq_id, p0, p1, delta)
+            self._context._update_pending = True
+        finally:
+            context_release(self._context)
+
+    def seq_div(self, int seq_id, int p0, int p1, int d):
+        """Divide the positions ``[p0, p1)`` of a sequence by `d`, which must be positive.
+
+        Raises
+        ------
+        MemoryOperationError
+            This memory can't shift positions.
+        ValueError
+            `d` is not positive.
+        """
+        if d < 1:
+            raise ValueError(f"d must be from 1, not {d}")
+        _acquire(self, seq_id)
+        try:
+            _check_shift(self, seq_id, 0)
+            c_llama.llama_memory_seq_div(self._context._memory, seq_id, p0, p1, d)
+            self._context._update_pending = True
+        finally:
+            context_release(self._context)
+
+    def seq_pos_min(self, int seq_id):
+        """Return the smallest position that a sequence holds, or -1 when it is empty."""
+        _acquire(self, seq_id)
+        pos = c_llama.llama_memory_seq_pos_min(self._context._memory, seq_id)
+        context_release(self._context)
+        return pos
+
+    def seq_pos_max(self, int seq_id):
+        """Return the largest position that a sequence holds, or -1 when it is empty."""
+        _acquire(self, seq_id)
+        pos = c_llama.llama_memory_seq_pos_max(self._context._memory, seq_id)
+        context_release(self._context)
+        return pos
+
+
+cdef Memory memory_wrap(Context context):
+    cdef Memory memory = Memory.__new__(Memory)
+    memory._context = context
+    return memory
+
+
+cdef int _check_seq(Memory self, int seq_id) except -1:
+    if not 0 <= seq_id < self._context.n_seq_max:
+        raise ValueError(f"sequence ids must be from 0 to {self._context.n_seq_max - 1}, not {seq_id}")
+    return 0
+
+
+cdef int _acquire(Memory self, int seq_id) except -1:
+    _check_seq(self, seq_id)
+    return context_acquire(self._context)
+
+
+cdef bint _has_streams(Memory self):
+    """Return whether each sequence has a buffer of its own, between which only whole sequences can be copied."""
+    return self._context.n_seq_max > 1 and not self._context.params.values["kv_unified"]
+
+
+cdef bint _is_whole(Memory self, int seq_id, int p0, int p1):
+    cdef int first = c_llama.llama_memory_seq_pos_min(self._context._memory, seq_id)
+    cdef int last = c_llama.llama_memory_seq_pos_max(self._context._memory, seq_id)
+    return p0 <= max(first, 0) and (p1 < 0 or p1 > last)
+
+
+cdef int _check_shift(Memory self, int seq_id, int delta) except -1:
+    cdef int last = c_llama.llama_memory_seq_pos_max(self._context._memory, seq_id)
+    if not c_llama.llama_memory_can_shift(self._context._memory) or self._context._mrope:
+        raise MemoryOperationError(f"positions can't be shifted in this {self.kind} memory")
+    if not -POSITION_MAX < delta < POSITION_MAX - max(last, 0):
+        raise ValueError(f"adding {delta} to position {last} leaves the range of positions")
+    return 0
+
+
+cdef int _check_rm(Memory self, int seq_id, int p0, int p1) except -1:
+    """Refuse removals that llama.cpp reports as done although what is left is not what it should be."""
+    cdef Context context = self._context
+    cdef int first = c_llama.llama_memory_seq_pos_min(context._memory, seq_id)
+    cdef int last = c_llama.llama_memory_seq_pos_max(context._memory, seq_id)
+    if last < 0 or p0 > last or (0 <= p1 <= first):
+        return 0  # nothing to remove
+    # the first position is no border where layers without a window, or recurrent state, reach further back
+    if p0 <= (0 if context.n_rs_seq or context.model.n_swa > 0 else first) and (p1 < 0 or p1 > last):
+        return 0  # all of it
+    if context.n_rs_seq and p0 > 0:
+        if last - p0 + 1 > context._n_rollback[seq_id]:
+            raise MemoryOperationError(
+                f"removing {last - p0 + 1} tokens of sequence {seq_id} needs a rollback of recurrent state, which is "
+                f"possible for {context._n_rollback[seq_id]} tokens now; save and restore the state instead"
+            )
+    elif context.model.n_swa > 0 and not context.params.values["swa_full"] and p0 > 0:
+        # a window of n_swa positions before p0 must still be there, else what follows attends to nothing
+        if first > max(0, p0 - context.model.n_swa):
+            raise MemoryOperationError(
+                f"the sliding window holds sequence {seq_id} from position {first} only, so it can't go on from {p0}; "
+                "clear the sequence, or create the context with swa_full=True"
+            )
+    return 0

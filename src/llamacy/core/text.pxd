@@ -1,0 +1,18 @@
+from libc.stdint cimport int32_t
+
+from llamacy.core.vocab cimport Vocab
+
+
+cdef class TextAssembler:
+    cdef Vocab _vocab
+    cdef bint _special
+    cdef tuple _stops                   # bytes
+    cdef Py_ssize_t _longest_stop
+    cdef char* _pending                 # bytes that are not out yet
+    cdef Py_ssize_t _n_pending
+    cdef Py_ssize_t _capacity
+    cdef readonly bint stopped
+    cdef readonly object stop           # str that ended the text, or None
+
+
+cdef str assembler_feed_token(TextAssembler self, int32_t token)

@@ -1,0 +1,180 @@
+# distutils: language = c++
+"""Text out of tokens: bytes in, whole characters out, cut at stop strings."""
+
+cimport cython
+from cpython.unicode cimport PyUnicode_DecodeUTF8, PyUnicode_DecodeUTF8Stateful
+from libc.stdint cimport int32_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memchr, memcmp, memcpy, memmove
+
+from llamacy.core.vocab cimport Vocab, vocab_piece
+
+__all__ = ["TextAssembler"]
+
+cdef enum:
+    PIECE_SIZE = 256
+
+
+@cython.no_gc_clear
+cdef class TextAssembler:
+    """Put the text of a stream of tokens together.
+
+    Parameters
+    ----------
+    vocab : Vocab
+        Where the bytes of a token come from.
+    stop : sequence of str
+        The text ends before the first of these that appears; they may lie across token borders.
+    special : bool
+        Spell special tokens out; otherwise they leave no text.
+
+    Notes
+    -----
+    Text comes out as soon as it can't change any more: what may be the beginning of a stop string, and bytes that don't
+    make a whole character yet, are held back. Bytes that are not UTF-8 become U+FFFD, one for each maximal subpart.
+    The cost of a token depends on its own length and on the stop strings, not on the text before it.
+
+    Raises
+    ------
+    ValueError
+        A stop string is empty.
+
+    Thread safety: one thread at a time.
+    """
+
+    def __cinit__(self, Vocab vocab not None, stop=(), *, bint special=False):
+        stops = (stop,) if isinstance(stop, (str, bytes)) else tuple(stop)
+        self._stops = tuple([text.encode() if isinstance(text, str) else bytes(text) for text in stops])
+        if b"" in self._stops:
+            raise ValueError("a stop string must not be empty")
+        self._longest_stop = max([len(text) for text in self._stops], default=0)
+        self._vocab = vocab
+        self._special = special
+
+    def __dealloc__(self):
+        free(self._pending)
+
+    def __repr__(self):
+        return f"<TextAssembler {self._n_pending} bytes held back{', stopped' if self.stopped else ''}>"
+
+    def feed(self, const unsigned char[::1] data):
+        """Add bytes and return the text that is certain now, in most cases up to the end.
+
+        Parameters
+        ----------
+        data : bytes-like
+            Bytes of one or more tokens.
+
+        Returns
+        -------
+        str
+            Empty after the text was stopped.
+        """
+        if self.stopped or data.shape[0] == 0:
+            return ""
+        _append(self, <const char*>&data[0], data.shape[0])
+        return _take(self)
+
+    def feed_token(self, int32_t token):
+        """Add a token and return the text that is certain now.
+
+        Raises
+        ------
+        TokenizeError
+            The id is not in the vocabulary.
+        """
+        return assembler_feed_token(self, token)
+
+    def finish(self):
+        """Return what was held back: no more tokens will come."""
+        if self.stopped or self._n_pending == 0:
+            return ""
+        text = PyUnicode_DecodeUTF8(self._pending, self._n_pending, "replace")
+        self._n_pending = 0
+        return text
+
+
+cdef str assembler_feed_token(TextAssembler self, int32_t token):
+    cdef int32_t n
+    if self.stopped:
+        return ""
+    _reserve(self, PIECE_SIZE)
+    n = vocab_piece(self._vocab, token, self._pending + self._n_pending, PIECE_SIZE, self._special)
+    if n < 0:
+        _reserve(self, -n)
+        n = vocab_piece(self._vocab, token, self._pending + self._n_pending, -n, self._special)
+    if n == 0:
+        return ""
+    self._n_pending += n
+    return _take(self)
+
+
+cdef int _reserve(TextAssembler self, Py_ssize_t n) except -1:
+    cdef Py_ssize_t capacity = self._n_pending + n
+    cdef char* memory
+    if capacity > self._capacity:
+        capacity += capacity // 2
+        memory = <char*>realloc(self._pending, capacity)
+        if memory == NULL:
+            raise MemoryError
+        self._pending = memory
+        self._capacity = capacity
+    return 0
+
+
+cdef int _append(TextAssembler self, const char* data, Py_ssize_t n) except -1:
+    _reserve(self, n)
+    memcpy(self._pending + self._n_pending, data, n)
+    self._n_pending += n
+    return 0
+
+
+cdef str _take(TextAssembler self):
+    """Take the text that can't change any more off the front of the pending bytes."""
+    cdef Py_ssize_t n_certain = self._n_pending
+    cdef Py_ssize_t n_decoded = 0
+    cdef Py_ssize_t found
+    cdef Py_ssize_t first = -1
+    if self._longest_stop:
+        for stop in self._stops:
+            found = _find(self._pending, self._n_pending, stop, len(<bytes>stop))
+            if found >= 0 and (first < 0 or found < first):
+                first = found
+                self.stop = (<bytes>stop).decode("utf-8", "replace")
+        if first >= 0:
+            self.stopped = True
+            self._n_pending = 0
+            return PyUnicode_DecodeUTF8(self._pending, first, "replace")
+        n_certain -= _held_back(self)
+    text = PyUnicode_DecodeUTF8Stateful(self._pending, n_certain, "replace", &n_decoded)
+    self._n_pending -= n_decoded
+    memmove(self._pending, self._pending + n_decoded, self._n_pending)
+    return text
+
+
+cdef Py_ssize_t _find(const char* data, Py_ssize_t n, const char* stop, Py_ssize_t n_stop) noexcept:
+    """Return where `stop` begins in the data, or -1."""
+    cdef const char* at = data
+    cdef const char* end = data + n - n_stop
+    while at <= end:
+        at = <const char*>memchr(at, stop[0], end - at + 1)
+        if at == NULL:
+            return -1
+        if memcmp(at, stop, n_stop) == 0:
+            return at - data
+        at += 1
+    return -1
+
+
+cdef Py_ssize_t _held_back(TextAssembler self):
+    """Return the length of the longest end of the pending bytes that is the beginning of a stop string."""
+    cdef Py_ssize_t n, n_stop
+    cdef Py_ssize_t longest = min(self._n_pending, self._longest_stop - 1)
+    cdef const char* stop
+    for n in range(longest, 0, -1):
+        for text in self._stops:
+            n_stop = len(<bytes>text)
+            stop = <bytes>text
+            if n < n_stop and memcmp(self._pending + self._n_pending - n, stop, n) == 0:
+                return n
+    return 0

@@ -1,0 +1,182 @@
+"""The exceptions of llamacy.
+
+Every exception derives from `LlamacyError` and from the builtin that a caller who doesn't know llamacy would expect, so
+both `except LlamacyError` and `except ValueError` work. `LlamacyError.log` holds the last lines that native code logged
+on this thread before the failure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+class LlamacyError(Exception):
+    """Base of all errors that llamacy raises on its own account.
+
+    Parameters
+    ----------
+    message
+        What failed, the value, and what to do.
+    log
+        Native log lines that belong to the failure, oldest first.
+    """
+
+    log: tuple[str, ...]
+
+    def __init__(self, message: str = "", *, log: Iterable[str] = ()) -> None:
+        super().__init__(message)
+        self.log = tuple(log)
+
+    def __str__(self) -> str:
+        message = str(self.args[0]) if self.args else ""
+        if not self.log:
+            return message
+        return message + "\n  native log: " + "\n              ".join(self.log)
+
+
+class ClosedError(LlamacyError, ValueError):
+    """An object was used after `close()`."""
+
+
+class InUseError(LlamacyError, RuntimeError):
+    """An object can't be closed or changed while something else still works with it."""
+
+
+class ConcurrentUseError(LlamacyError, RuntimeError):
+    """A single-user object was called by a second thread while the first call was still running."""
+
+
+class BackendError(LlamacyError, RuntimeError):
+    """A backend or device could not be loaded, found or used."""
+
+
+class ModelLoadError(LlamacyError, OSError):
+    """A model could not be loaded."""
+
+
+class ModelNotFoundError(ModelLoadError, FileNotFoundError):
+    """The model file does not exist."""
+
+
+class ModelFormatError(ModelLoadError, ValueError):
+    """The file is not a GGUF model that this llama.cpp can load."""
+
+
+class LoadCancelledError(ModelLoadError):
+    """The progress callback asked for the load to stop."""
+
+
+class ModelSaveError(LlamacyError, OSError):
+    """A model could not be written."""
+
+
+class QuantizeError(LlamacyError, RuntimeError):
+    """A model could not be quantized."""
+
+
+class QuantizeCancelledError(QuantizeError):
+    """The progress callback asked for the quantization to stop."""
+
+
+class GgufError(LlamacyError, ValueError):
+    """A GGUF file is damaged, or a key or tensor is not in it or not of the type asked for."""
+
+
+class ContextCreateError(LlamacyError, RuntimeError):
+    """A context could not be created."""
+
+
+class ContextLengthError(LlamacyError, ValueError):
+    """A prompt does not fit the context.
+
+    Attributes
+    ----------
+    n_prompt
+        Tokens in the prompt.
+    n_ctx
+        Positions that one sequence of the context has.
+    """
+
+    def __init__(self, message: str = "", *, n_prompt: int = 0, n_ctx: int = 0, log: Iterable[str] = ()) -> None:
+        super().__init__(message, log=log)
+        self.n_prompt = n_prompt
+        self.n_ctx = n_ctx
+
+
+class BatchFullError(LlamacyError, ValueError):
+    """An entry was added to a batch that has no room for it; the batch is unchanged."""
+
+
+class MemoryOperationError(LlamacyError, RuntimeError):
+    """A sequence operation is not possible on this kind of memory; the memory is unchanged."""
+
+
+class EncodeError(LlamacyError, RuntimeError):
+    """The encoder failed."""
+
+
+class DecodeError(LlamacyError, RuntimeError):
+    """A decode failed.
+
+    Attributes
+    ----------
+    status
+        What `llama_decode` returned.
+    memory_restored
+        True when the memory is as it was before the call. False when micro-batches that had been finished stay in it:
+        look at `Memory.pos_max` before going on.
+    """
+
+    memory_restored = True
+
+    def __init__(self, message: str = "", *, status: int = 0, log: Iterable[str] = ()) -> None:
+        super().__init__(message, log=log)
+        self.status = status
+
+
+class MemorySlotError(DecodeError):
+    """The memory has no room for the batch; nothing was kept."""
+
+
+class InvalidBatchError(DecodeError, ValueError):
+    """The batch breaks a rule of llama.cpp; nothing was decoded."""
+
+
+class DecodeAbortedError(DecodeError):
+    """The decode was stopped by `Context.abort()`; micro-batches that had been finished stay in the memory."""
+
+    memory_restored = False
+
+
+class DecodeFatalError(DecodeError):
+    """The decode failed inside; micro-batches that had been finished stay in the memory."""
+
+    memory_restored = False
+
+
+class OutputError(LlamacyError, LookupError):
+    """The row asked for was not an output of the last decode."""
+
+
+class TokenizeError(LlamacyError, ValueError):
+    """A text or token could not be converted."""
+
+
+class SamplerError(LlamacyError, ValueError):
+    """A sampler can't do what was asked of it."""
+
+
+class GrammarError(LlamacyError, ValueError):
+    """A grammar is wrong, or was used against its rules."""
+
+
+class StateError(LlamacyError, RuntimeError):
+    """A saved state could not be written, read or restored."""
+
+
+class AdapterError(LlamacyError, ValueError):
+    """A LoRA adapter or control vector is wrong or does not fit the model."""
+
+
+class DownloadError(LlamacyError, OSError):
+    """A starter model could not be fetched or did not match its checksum."""
