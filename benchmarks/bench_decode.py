@@ -1,0 +1,176 @@
+"""Speed of generating, of streamed text and of prompts: llamacy against a C++ loop on the same libraries.
+
+Exits with status 1 when a promise isn't kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from harness.cases import MARKS, Case, cases, growth_request, window
+from harness.compare import CLOCKS, Ratio, Series, alternate, milliseconds
+from harness.models import add_model_argument, model_path
+from harness.table import print_table, progress
+from harness.worker import Load, native_worker, python_worker
+from micro_model import micro_model
+
+# how much the cost of a token may grow from the first mark on, beyond what the native loop's grows
+_GROWTH = 0.03
+# rounds of the slow peers: enough for factors
+_PEER_ROUNDS = 3
+
+
+def main() -> int:
+    """Measure, print the table and say whether all promises are kept."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    add_model_argument(parser)
+    parser.add_argument("--llama-cpp-python", type=Path, metavar="VENV", help="measure this peer too")
+    parser.add_argument("--xllamacpp", type=Path, metavar="VENV", help="measure this peer too")
+    parser.add_argument("--sets", type=int, default=4, help="sets of fresh processes (default 4)")
+    parser.add_argument("--quick", action="store_true", help="a quarter of the rounds")
+    parser.add_argument("--only", default="", help="only cases with this in 'model: name'")
+    parser.add_argument("--json", type=Path, help="write all ratios here as well")
+    arguments = parser.parse_args()
+    real = model_path(arguments)
+    models = {"micro": micro_model(real), "smollm2": real}
+    venvs = {"llama-cpp-python": arguments.llama_cpp_python, "xllamacpp": arguments.xllamacpp}
+    peers = {name: venv / "bin" / "python" for name, venv in venvs.items() if venv is not None}
+    chosen = [case for case in cases(quick=arguments.quick) if arguments.only in f"{case.model}: {case.name}"]
+    rows = measure(chosen, models, arguments.sets)
+    if arguments.only in "micro: growth":
+        rows += measure_growth(models["micro"], arguments.sets, 2 if arguments.quick else 4)
+    print_rows(rows)
+    if peers:
+        print_peers(measure_peers(chosen, models, peers))
+    if arguments.json is not None:
+        arguments.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    missed = [row for row in rows if row["kept"] is False]
+    if missed:
+        print(f"{len(missed)} of {len(rows)} are below what is promised")
+    return 1 if missed else 0
+
+
+def measure(chosen: list[Case], models: dict[str, Path], n_sets: int) -> list[dict[str, Any]]:
+    """Measure cases on fresh sets of processes, since where memory lies decides over some percent too."""
+    series = [Series() for _ in chosen]
+    for number in range(n_sets):
+        for model, path in models.items():
+            own = [index for index, case in enumerate(chosen) if case.model == model]
+            if not own:
+                continue
+            load = Load(path)
+            with native_worker(load) as native, python_worker("llamacy", load) as llamacy:
+                for index in own:
+                    progress(f"set {number + 1} of {n_sets}: {model}, {chosen[index].name}")
+                    alternate((native, llamacy), chosen[index].request, chosen[index].rounds, series[index])
+    progress()
+    return [_row(case, one) for case, one in zip(chosen, series, strict=True)]
+
+
+def measure_growth(path: Path, n_sets: int, rounds: int) -> list[dict[str, Any]]:
+    """Measure what a token costs after few tokens and after many, relative to the native loop there."""
+    rows = []
+    load = Load(path, n_ctx=MARKS[-1] + 256)
+    for text in (False, True):
+        series = Series()
+        for number in range(n_sets):
+            with native_worker(load) as native, python_worker("llamacy", load) as llamacy:
+                progress(f"set {number + 1} of {n_sets}: growth, {'streamed text' if text else 'generate'}")
+                alternate((native, llamacy), growth_request(text), rounds, series)
+        first = None
+        for number, mark in enumerate(MARKS):
+            ratios = {clock: series.ratio("llamacy", "native", window(number), clock) for clock in CLOCKS}
+            first = first or ratios["cpu"].median
+            growth = first / ratios["cpu"].median - 1
+            name = f"{'streamed text' if text else 'generate'}, token {mark}"
+            row = _fields("micro", name, series, window(number), 48, ratios)
+            rows.append({**row, "target": None, "growth": growth, "kept": growth <= _GROWTH})
+    progress()
+    return rows
+
+
+def measure_peers(
+    chosen: list[Case], models: dict[str, Path], peers: dict[str, Path]
+) -> list[tuple[Case, str, float, float, Ratio]]:
+    """Measure what peers need beside llamacy; they bring their own builds of the native libraries."""
+    found = []
+    for model, path in models.items():
+        for name, python in peers.items():
+            load = Load(path)
+            with python_worker("llamacy", load) as llamacy, python_worker(name, load, str(python)) as peer:
+                for case in chosen:
+                    if case.model != model or (case.request.text is False and name == "xllamacpp"):
+                        continue
+                    progress(f"{name}: {model}, {case.name}")
+                    series = alternate((llamacy, peer), case.request, _PEER_ROUNDS)
+                    own, other = (
+                        milliseconds(series.seconds(worker.name, case.measure, "wall")) / case.n_tokens
+                        for worker in (llamacy, peer)
+                    )
+                    ratio = series.ratio("llamacy", name, case.measure, "wall")
+                    found.append((case, name, own, other, ratio))
+    progress()
+    return found
+
+
+def _row(case: Case, series: Series) -> dict[str, Any]:
+    ratios = {clock: series.ratio("llamacy", "native", case.measure, clock) for clock in CLOCKS}
+    row = _fields(case.model, case.name, series, case.measure, case.n_tokens, ratios)
+    kept = None if case.target is None else ratios["cpu"].median >= case.target
+    return {**row, "target": case.target, "growth": None, "kept": kept and row["same"] is not False}
+
+
+def _fields(
+    model: str, name: str, series: Series, measure: Any, n_tokens: int, ratios: dict[str, Ratio]
+) -> dict[str, Any]:
+    """Return the part of a row that all rows have; `same` says whether both made the same tokens or text."""
+    native, llamacy = series.answers["native"][0], series.answers["llamacy"][0]
+    same = native.tokens == llamacy.tokens if llamacy.tokens else _text(native.text) == _text(llamacy.text)
+    return {
+        "model": model,
+        "name": name,
+        "same": same,
+        "native_ms": milliseconds(series.seconds("native", measure, "cpu")) / n_tokens,
+        "llamacy_ms": milliseconds(series.seconds("llamacy", measure, "cpu")) / n_tokens,
+        **{clock: [ratio.median, ratio.low, ratio.high] for clock, ratio in ratios.items()},
+    }
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "replace")
+
+
+def print_rows(rows: list[dict[str, Any]]) -> None:
+    """Print the table of llamacy against the native loop."""
+    print(
+        "n_threads=1; milliseconds of CPU time a token; ratio native/llamacy: median and quartiles of rounds"
+    )
+    clocks = [f"ratio, {clock} time" for clock in CLOCKS]
+    lines = [("model", "case", "native", "llamacy", *clocks, "promise", "output", "")]
+    for row in rows:
+        promise = "" if row["target"] is None else f">= {row['target']}"
+        if row["growth"] is not None:
+            promise = f"{row['growth']:+.1%} growth"
+        times = [f"{row[key]:.4f}" for key in ("native_ms", "llamacy_ms")]
+        ratios = [str(Ratio(*row[clock])) for clock in CLOCKS]
+        output = "same" if row["same"] else "DIFFERENT"
+        kept = {True: "kept", False: "MISSED", None: ""}[row["kept"]]
+        lines.append((row["model"], row["name"], *times, *ratios, promise, output, kept))
+    print_table(lines)
+
+
+def print_peers(found: list[tuple[Case, str, float, float, Ratio]]) -> None:
+    """Print the table of llamacy against peers."""
+    print("\nbeside peers: wall time in milliseconds a token; how many times as fast llamacy is")
+    lines: list[tuple[str, ...]] = [("model", "case", "peer", "llamacy", "peer", "times as fast")]
+    for case, name, own, other, ratio in found:
+        lines.append((case.model, case.name, name, f"{own:.4f}", f"{other:.4f}", str(ratio)))
+    print_table(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""What the benchmarks have in common: processes to measure, requests, statistics, tables."""

@@ -1,0 +1,157 @@
+"""Processes that are measured, by the protocol of native/loop.cpp: the native loop, llamacy, and peers."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+_HERE = Path(__file__).resolve().parent
+
+
+@dataclass(frozen=True)
+class Load:
+    """What a process loads: a model, and the sizes of its context. Threads are always one."""
+
+    model: Path
+    n_ctx: int = 4096
+    n_batch: int = 2048
+    n_ubatch: int = 512
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request: a prompt and how much to generate.
+
+    Parameters
+    ----------
+    prompt
+        Token ids.
+    n_generate
+        Most tokens to generate.
+    sampler
+        ``"greedy"`` or ``"default"``.
+    text
+        Make text of the tokens, streamed.
+    marks
+        Numbers of tokens at which the time is noted; the end is always noted too.
+    seed
+        Seed of the default sampler.
+    """
+
+    prompt: Sequence[int]
+    n_generate: int
+    sampler: str = "greedy"
+    text: bool = False
+    marks: tuple[int, ...] = (1,)
+    seed: int = 7
+
+    def line(self) -> str:
+        """Return the request as the protocol writes it."""
+        head = f"run {self.sampler} {int(self.text)} {self.n_generate} {self.seed} {len(self.marks)}"
+        return " ".join([head, *map(str, self.marks), str(len(self.prompt)), *map(str, self.prompt)])
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Seconds since the beginning of a request, at its marks and its end, of wall time and of CPU time."""
+
+    n_tokens: int
+    tokens: list[int]
+    text: bytes
+    wall: list[float]
+    cpu: list[float]
+
+    def span(self, clock: str, begin: int, end: int = -1) -> float:
+        """Return the seconds between two marks by their index; -1 is the end of the request."""
+        times: list[float] = getattr(self, clock)
+        return times[end] - times[begin]
+
+
+class WorkerError(RuntimeError):
+    """A measured process ended early."""
+
+
+class Worker:
+    """One measured process.
+
+    Parameters
+    ----------
+    name
+        How it is called in tables.
+    command
+        How it is started.
+    """
+
+    def __init__(self, name: str, command: Sequence[str]) -> None:
+        self.name = name
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
+        self._process = subprocess.Popen(
+            list(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+        )
+        self.facts = self._read()
+
+    def run(self, request: Request) -> Answer:
+        """Run one request."""
+        answer = self._ask(request.line())
+        return Answer(
+            answer["n_tokens"], answer["tokens"], bytes.fromhex(answer["text"]), answer["wall"], answer["cpu"]
+        )
+
+    def peak_rss(self) -> int:
+        """Return the most bytes of memory that the process had so far."""
+        return int(self._ask("rss")["peak_rss_bytes"])
+
+    def close(self) -> None:
+        """End the process."""
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        self._process.wait(timeout=60)
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _ask(self, line: str) -> dict[str, Any]:
+        assert self._process.stdin is not None
+        self._process.stdin.write(line + "\n")
+        self._process.stdin.flush()
+        return self._read()
+
+    def _read(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        while True:
+            line = self._process.stdout.readline()
+            if not line:
+                raise WorkerError(f"the process of {self.name} ended with status {self._process.wait()}")
+            if line.startswith("{"):
+                answer: dict[str, Any] = json.loads(line)
+                return answer
+
+
+def native_worker(load: Load) -> Worker:
+    """Start the native loop, compiling it when needed."""
+    from native.build import backend_dir, build_loop
+
+    backends = backend_dir()
+    return Worker("native", [str(build_loop()), *_sizes(load), *([str(backends)] if backends else [])])
+
+
+def python_worker(name: str, load: Load, python: str = sys.executable) -> Worker:
+    """Start a Python worker: `name` is ``"llamacy"``, ``"llama-cpp-python"`` or ``"xllamacpp"``."""
+    script = _HERE / f"serve_{name.replace('-', '_')}.py"
+    return Worker(name, [python, str(script), *_sizes(load)])
+
+
+def _sizes(load: Load) -> list[str]:
+    return [str(load.model), str(load.n_ctx), str(load.n_batch), str(load.n_ubatch)]

@@ -1,0 +1,1 @@
+"""The native loop and how it is built."""

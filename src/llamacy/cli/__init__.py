@@ -1,0 +1,1 @@
+"""The command line `llamacy`: one module a command, native code only where a command needs it."""

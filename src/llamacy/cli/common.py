@@ -1,0 +1,190 @@
+"""What several commands share: options, the model to use, the text to read, errors in one line."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import math
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+DEFAULT_MODEL = "smollm2-135m"
+
+EXIT_ERROR = 1
+EXIT_INTERRUPTED = 130
+EXIT_BROKEN_PIPE = 141
+EXIT_TERMINATED = 143
+
+
+class CommandError(Exception):
+    """A command can't do what it was asked; the message is one line for the user."""
+
+
+def one_line(error: BaseException) -> str:
+    """Return what an exception says, as one line and without the native log."""
+    if isinstance(error, OSError) and error.strerror:
+        text = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    else:
+        text = str(error.args[0]) if error.args else ""
+    return " ".join(text.split()) or type(error).__name__
+
+
+def integer(low: int, high: int = 2**31 - 1) -> Callable[[str], int]:
+    """Return an argparse type for whole numbers from `low` to `high`."""
+
+    def convert(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text!r} isn't a whole number") from None
+        if not low <= value <= high:
+            limits = f"from {low}" if high == 2**31 - 1 else f"from {low} to {high}"
+            raise argparse.ArgumentTypeError(f"{value} is out of range: give a whole number {limits}")
+        return value
+
+    return convert
+
+
+def number(low: float, high: float = math.inf) -> Callable[[str], float]:
+    """Return an argparse type for finite numbers from `low` to `high`."""
+
+    def convert(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text!r} isn't a number") from None
+        if not math.isfinite(value) or not low <= value <= high:
+            limits = f"from {low:g}" if high == math.inf else f"from {low:g} to {high:g}"
+            raise argparse.ArgumentTypeError(f"{text} is out of range: give a number {limits}")
+        return value
+
+    return convert
+
+
+def add_model_option(parser: argparse.ArgumentParser) -> None:
+    """Add `--model`, as resolved by `resolve_model`."""
+    parser.add_argument(
+        "-m",
+        "--model",
+        metavar="MODEL",
+        help=f"GGUF file, or the name of a starter model (default: {DEFAULT_MODEL}, fetched on first use)",
+    )
+
+
+def resolve_model(model: str | None) -> Path:
+    """Return the file that `--model` means; the default starter model is fetched when it isn't there.
+
+    Raises
+    ------
+    CommandError
+        There is no such file, and it isn't the name of a starter model that may be fetched without being
+        asked for.
+    """
+    from llamacy import starter
+
+    name = model or DEFAULT_MODEL
+    if model is not None and (
+        Path(model).exists() or all(model != known.name for known in starter.starters())
+    ):
+        path = Path(model)
+        if path.is_dir():
+            raise CommandError(f"{path} is a folder: name the GGUF file in it.")
+        if not path.exists():
+            names = ", ".join(known.name for known in starter.starters())
+            raise CommandError(f"{path}: there is no such file, and no starter model of that name ({names}).")
+        return path
+    if not starter.find_starter(name).implicit:
+        return starter.starter_path(name)
+    try:
+        return starter.starter_path(name)
+    except FileNotFoundError:
+        print(f"llamacy: using the starter model {name}, which is fetched once", file=sys.stderr)
+        return starter.pull(name)
+
+
+def add_compute_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of where and how a model is computed, as read by `compute_params`."""
+    group = parser.add_argument_group("computing")
+    group.add_argument(
+        "-t", "--threads", type=integer(1, 512), metavar="N", help="CPU threads (default: half of the CPUs)"
+    )
+    group.add_argument(
+        "-ngl",
+        "--gpu-layers",
+        type=integer(-1),
+        metavar="N",
+        help="layers to keep on GPUs, -1: all (default: all that fit)",
+    )
+    group.add_argument(
+        "-b", "--batch-size", type=integer(1), metavar="N", help="most tokens in one decode (default: 2048)"
+    )
+    group.add_argument(
+        "-c",
+        "--ctx-size",
+        type=integer(0),
+        metavar="N",
+        help="tokens that prompt and result may have together, 0: as many as the model was trained with",
+    )
+
+
+def compute_params(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the parameters of `Llama` for the options of `add_compute_options`; those not given are left out."""
+    params: dict[str, Any] = {
+        "n_threads": arguments.threads,
+        "n_threads_batch": arguments.threads,
+        "n_batch": arguments.batch_size,
+        "n_ctx": arguments.ctx_size,
+    }
+    if arguments.gpu_layers is not None:
+        params["n_gpu_layers"] = "all" if arguments.gpu_layers == -1 else arguments.gpu_layers
+    return {key: value for key, value in params.items() if value is not None}
+
+
+def show_native_log(verbose: bool) -> None:
+    """Let native log lines through to standard error, or nowhere."""
+    logger = logging.getLogger("llamacy")
+    if verbose:
+        handler: logging.Handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(message)s"))
+        logger.setLevel(logging.INFO)
+    else:
+        # Without a handler `logging` prints warnings by itself.
+        handler = logging.NullHandler()
+    logger.addHandler(handler)
+
+
+def argument_bytes(text: str) -> bytes:
+    """Return an argument as the bytes that the shell gave; UTF-8 where the system has text."""
+    return os.fsencode(text) if os.name == "posix" else text.encode("utf-8", "surrogatepass")
+
+
+def read_text(argument: str | None, file: Path | None = None) -> bytes:
+    """Return the text of a command: an argument, a file, or standard input.
+
+    Raises
+    ------
+    CommandError
+        Nothing was given and standard input is a terminal.
+    """
+    if argument is not None and argument != "-":
+        return argument_bytes(argument)
+    if file is not None:
+        return file.read_bytes()
+    if argument is None and sys.stdin.isatty():
+        raise CommandError(
+            "there is no text: give it as an argument, in a file (--file), or on standard input."
+        )
+    return sys.stdin.buffer.read()
+
+
+def print_table(rows: list[tuple[str, ...]], header: tuple[str, ...] | None = None) -> None:
+    """Print rows in columns."""
+    lines = [header, *rows] if header else list(rows)
+    if not lines:
+        return
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+    for line in lines:
+        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())

