@@ -44,9 +44,7 @@ def render() -> str:
     for name, command in commands.choices.items():
         lines += ["", f"## llamacy {name}", "", str(command.description), ""]
         for group in command._action_groups:
-            actions = [
-                action for action in group._group_actions if not isinstance(action, argparse._HelpAction)
-            ]
+            actions = [action for action in group._group_actions if not isinstance(action, argparse._HelpAction)]
             if actions:
                 title = {"positional arguments": "argument", "options": "option"}.get(
                     str(group.title), str(group.title)

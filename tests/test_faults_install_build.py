@@ -25,7 +25,10 @@ def test_ib_001_gpu_layers_without_a_gpu_are_warned_about() -> None:
     if _has_gpu():
         pytest.skip("this machine has a GPU")
     for n_gpu_layers in (-1, 1, 99, "all"):
-        with pytest.warns(UserWarning, match="GPU") as caught, llamacy.Model(data("llama.gguf"), n_gpu_layers=n_gpu_layers):
+        with (
+            pytest.warns(UserWarning, match="GPU") as caught,
+            llamacy.Model(data("llama.gguf"), n_gpu_layers=n_gpu_layers),
+        ):
             pass
         assert "CMAKE_ARGS" in str(caught[0].message)
         assert caught[0].filename == __file__, "the warning points at the line of the caller"
@@ -131,7 +134,12 @@ def test_ib_013_paths_of_the_source_archive_are_short() -> None:
     # what MANIFEST.in and the pin let in; the archive itself is built in tests/packaging
     folders = ("src", "tests", "buildtools", "vendor", "benchmarks", "docs", "examples")
     longest = max(
-        (path.relative_to(REPO).as_posix() for folder in folders for path in (REPO / folder).rglob("*") if path.is_file()),
+        (
+            path.relative_to(REPO).as_posix()
+            for folder in folders
+            for path in (REPO / folder).rglob("*")
+            if path.is_file()
+        ),
         key=len,
     )
     assert len(f"llamacy-0.1.0/{longest}") < 140, longest

@@ -53,7 +53,9 @@ def slow_model() -> Iterator[Model]:
     import tempfile
 
     with tempfile.TemporaryDirectory() as folder:
-        shape = models.LlamaShape(n_vocab=288, n_layer=8, n_embd=256, n_head=8, n_head_kv=4, n_ff=768, n_ctx_train=32768)
+        shape = models.LlamaShape(
+            n_vocab=288, n_layer=8, n_embd=256, n_head=8, n_head_kv=4, n_ff=768, n_ctx_train=32768
+        )
         path = models.write_llama(Path(folder) / "slow.gguf", shape)
         with Model(path, load_mode="none") as model:
             yield model
@@ -92,7 +94,9 @@ m.create_completion("x", max_tokens=4)
     assert done.stdout == ""
 
 
-@pytest.mark.parametrize("argument", ["'/nowhere.gguf'", "path, n_ctx=-1", "path, nonsense=1", "path, n_gpu_layers='x'"])
+@pytest.mark.parametrize(
+    "argument", ["'/nowhere.gguf'", "path, n_ctx=-1", "path, nonsense=1", "path, n_gpu_layers='x'"]
+)
 def test_lt_001_failed_constructor_ends_quietly(argument: str) -> None:
     done = run_python(
         f"""
@@ -300,6 +304,39 @@ print("fine")
     assert done.stdout == "fine\n"
 
 
+@pytest.mark.parametrize("target", ["context", "model"])
+def test_lt_011_close_races_with_decodes_of_another_thread(target: str) -> None:
+    for _ in range(60):
+        model = Model(data("llama.gguf"))
+        context = Context(model, n_ctx=64, n_batch=16, **ONE_THREAD)
+        batch = Batch(1)
+        batch.add(5, 0, logits=True)
+        outcomes: list[str] = []
+        started = threading.Event()
+
+        def work(context: Context = context, batch: Batch = batch, outcomes: list[str] = outcomes) -> None:
+            try:
+                while True:
+                    context.memory.clear()
+                    context.decode(batch)
+                    started.set()
+            except (ClosedError, ConcurrentUseError) as error:
+                outcomes.append(type(error).__name__)
+                started.set()
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        started.wait()
+        victim = context if target == "context" else model
+        while not victim.closed:
+            with contextlib.suppress(InUseError, ConcurrentUseError):
+                victim.close()
+        thread.join()
+        assert outcomes in (["ClosedError"], ["ConcurrentUseError"])
+        model.close()
+        batch.close()
+
+
 @pytest.mark.parametrize("verbose", [False, True])
 def test_lt_012_loads_where_standard_streams_have_no_fileno(verbose: bool) -> None:
     done = run_python(
@@ -385,9 +422,7 @@ def interrupt() -> Iterator[Callable[[float], None]]:
     signal.signal(signal.SIGINT, before)
 
 
-def test_lt_016_ctrl_c_during_a_prefill_of_4096_tokens(
-    slow_model: Model, interrupt: Callable[[float], None]
-) -> None:
+def test_lt_016_ctrl_c_during_a_prefill_of_4096_tokens(slow_model: Model, interrupt: Callable[[float], None]) -> None:
     prompt = [1] + [261 + index % 26 for index in range(4095)]
     with Context(slow_model, n_ctx=4096, n_batch=4096, n_ubatch=64, **ONE_THREAD) as context, Batch(4096) as batch:
         batch.extend(prompt, 0)
@@ -409,9 +444,7 @@ def test_lt_016_ctrl_c_during_a_prefill_of_4096_tokens(
         np.testing.assert_allclose(resumed, np.array(context.logits(-1)), atol=2e-2)
 
 
-def test_lt_016_ctrl_c_during_the_prompt_of_a_completion(
-    slow_model: Model, interrupt: Callable[[float], None]
-) -> None:
+def test_lt_016_ctrl_c_during_the_prompt_of_a_completion(slow_model: Model, interrupt: Callable[[float], None]) -> None:
     with Llama(slow_model, n_ctx=4096, n_ubatch=64, **ONE_THREAD) as llm:
         first = llm.create_completion("the cat", max_tokens=6, temperature=0)
         interrupt(0.15)
@@ -422,9 +455,7 @@ def test_lt_016_ctrl_c_during_the_prompt_of_a_completion(
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_lt_016_ctrl_c_during_generation(
-    slow_model: Model, interrupt: Callable[[float], None], stream: bool
-) -> None:
+def test_lt_016_ctrl_c_during_generation(slow_model: Model, interrupt: Callable[[float], None], stream: bool) -> None:
     with Llama(slow_model, n_ctx=8192, **ONE_THREAD) as llm:
         first = llm.create_completion("the cat", max_tokens=6, temperature=0)
         interrupt(0.2)

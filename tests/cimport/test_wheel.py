@@ -28,7 +28,9 @@ def test_wheel_has_what_a_user_needs_and_nothing_else(wheel: Path) -> None:
         name = source.relative_to(REPO / "src").as_posix()
         if source.suffix == ".pyx":
             stem = name.removesuffix(".pyx")
-            assert [n for n in names if n.startswith(stem + ".") and n.endswith((".so", ".pyd"))], f"{name} is not built"
+            assert [n for n in names if n.startswith(stem + ".") and n.endswith((".so", ".pyd"))], (
+                f"{name} is not built"
+            )
         elif source.suffix in (".py", ".pyi", ".pxd") or source.name == "py.typed":
             assert name in names, f"{name} is missing"
     assert [name for name in names if name.startswith("llamacy/_lib/")]
@@ -36,7 +38,9 @@ def test_wheel_has_what_a_user_needs_and_nothing_else(wheel: Path) -> None:
     assert "llamacy/include/llama-ext.h" in names
 
 
-def test_ib_006_imports_and_runs_in_odd_folder_with_empty_environment(installation: Installation, tmp_path: Path) -> None:
+def test_ib_006_imports_and_runs_in_odd_folder_with_empty_environment(
+    installation: Installation, tmp_path: Path
+) -> None:
     code = (
         "import sys; from llamacy import Model; m = Model(sys.argv[1]);"
         "print(m.vocab.detokenize(m.vocab.tokenize('hello'), remove_special=True).decode(), __import__('llamacy').__file__)"
@@ -57,7 +61,9 @@ def test_consumers_give_what_the_reference_says(installation: Installation, cons
     prompt = toy_tokens("the cat")
     copy = tmp_path / "target.gguf"
     shutil.copy(data("target.gguf"), copy)
-    code = "import runpy, sys; sys.path.insert(0, sys.argv.pop(1)); runpy.run_path(sys.argv.pop(1), run_name='__main__')"
+    code = (
+        "import runpy, sys; sys.path.insert(0, sys.argv.pop(1)); runpy.run_path(sys.argv.pop(1), run_name='__main__')"
+    )
     output = installation.run("-I", "-c", code, consumers, consumers / "use.py", copy, json.dumps(prompt), cwd=tmp_path)
     result = json.loads(output.splitlines()[-1])
     reference = Reference(data("target.gguf"))

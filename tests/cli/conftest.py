@@ -19,7 +19,12 @@ def run(tmp_path: Path) -> Run:
     """Return a function that runs `llamacy` with arguments; streams are bytes, the cache folder is empty."""
 
     def call(*arguments: str | bytes, check: bool = True, env: dict[str, str] | None = None, **options: Any) -> Any:
-        environment = {**os.environ, "LLAMACY_CACHE_DIR": str(tmp_path / "cache"), "PYTHONUTF8": "0", **(env or {})}
+        environment = {
+            **os.environ,
+            "LLAMACY_CACHE_DIR": str(tmp_path / "cache"),
+            "PYTHONUTF8": "0",
+            **(env or {}),
+        }
         options.setdefault("stdin", subprocess.DEVNULL) if "input" not in options else None
         done = subprocess.run(
             [sys.executable, "-m", "llamacy", *arguments],
@@ -30,7 +35,9 @@ def run(tmp_path: Path) -> Run:
             **options,
         )
         if check and done.returncode != 0:
-            raise AssertionError(f"exit status {done.returncode}\n{done.stdout!r}\n{done.stderr.decode(errors='replace')}")
+            raise AssertionError(
+                f"exit status {done.returncode}\n{done.stdout!r}\n{done.stderr.decode(errors='replace')}"
+            )
         return done
 
     return call

@@ -51,14 +51,25 @@ def test_stdin_file_and_argument_agree(run: Run, text: str, tmp_path: Path) -> N
     assert len(outputs) == 1
 
 
-@pytest.mark.parametrize("text", [b"\xff\xfe\x00\x80", b"caf\xc3", "\ud800".encode("utf-8", "surrogatepass"), b"", b"\n"])
+@pytest.mark.parametrize(
+    "text", [b"\xff\xfe\x00\x80", b"caf\xc3", "\ud800".encode("utf-8", "surrogatepass"), b"", b"\n"]
+)
 def test_undecodable_text_is_taken(run: Run, text: bytes) -> None:
     done = run("generate", "-n", "3", "--echo", "--temp", "0", *TINY, input=text)
     assert done.stderr == b""
 
 
 def test_output_survives_an_ascii_terminal(run: Run) -> None:
-    done = run("generate", "hello", "-n", "40", "--seed", "1", *TINY, env={"PYTHONIOENCODING": "ascii", "LC_ALL": "C"})
+    done = run(
+        "generate",
+        "hello",
+        "-n",
+        "40",
+        "--seed",
+        "1",
+        *TINY,
+        env={"PYTHONIOENCODING": "ascii", "LC_ALL": "C"},
+    )
     done.stdout.decode("ascii")
 
 
@@ -111,7 +122,21 @@ def test_no_text_on_a_terminal_is_one_line(run: Run) -> None:
 @pytest.mark.skipif(sys.platform == "win32", reason="SIGINT is sent as a terminal of POSIX does")
 def test_ctrl_c_while_generating_keeps_what_was_written(micro_path: Path) -> None:
     process = subprocess.Popen(
-        [sys.executable, "-m", "llamacy", "generate", "a", "-n", "-1", "-t", "1", "-c", "0", "-m", str(micro_path)],
+        [
+            sys.executable,
+            "-m",
+            "llamacy",
+            "generate",
+            "a",
+            "-n",
+            "-1",
+            "-t",
+            "1",
+            "-c",
+            "0",
+            "-m",
+            str(micro_path),
+        ],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )

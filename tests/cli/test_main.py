@@ -30,13 +30,16 @@ try:
 except SystemExit as end:
     assert end.code in (0, None), end.code
 maps = open("/proc/self/maps").read() if sys.platform == "linux" else ""
-native = [line.split("/")[-1] for line in maps.splitlines() if "ggml" in line or "libllama" in line or "llamacy-" in line]
+files = {line.split("/")[-1] for line in maps.splitlines()}
+native = [name for name in files if "ggml" in name or "libllama" in name]
 core = [name for name in sys.modules if name.startswith("llamacy.core.")]
 print("LOADED", native, core, "numpy" in sys.modules)
 """
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"], *([name, "--help"] for name in COMMANDS)], ids=" ".join)
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["--version"], *([name, "--help"] for name in COMMANDS)], ids=" ".join
+)
 def test_help_loads_no_native_code(arguments: list[str]) -> None:
     done = subprocess.run(
         [sys.executable, "-c", _LOADED, *arguments], capture_output=True, text=True, timeout=60, check=False
@@ -138,7 +141,19 @@ def test_default_model_is_pulled_and_says_so(run: Run, tmp_path: Path) -> None:
 
 def test_closed_pipe_is_quiet(tmp_path: Path) -> None:
     process = subprocess.Popen(
-        [sys.executable, "-m", "llamacy", "generate", "a", "-n", "-1", "-t", "1", "--model", str(data("target.gguf"))],
+        [
+            sys.executable,
+            "-m",
+            "llamacy",
+            "generate",
+            "a",
+            "-n",
+            "-1",
+            "-t",
+            "1",
+            "--model",
+            str(data("target.gguf")),
+        ],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )

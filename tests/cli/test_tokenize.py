@@ -22,7 +22,12 @@ def test_ids_of_text_are_those_of_the_vocabulary(run: Run, text: str) -> None:
 
 def test_stdin_of_any_bytes_is_tokenized(run: Run) -> None:
     done = run("tokenize", "--ids", *MODEL, input=b"a\xff\xfe\x80")
-    assert json.loads(done.stdout) == [*toy_tokens("a"), FIRST_BYTE + 0xFF, FIRST_BYTE + 0xFE, FIRST_BYTE + 0x80]
+    assert json.loads(done.stdout) == [
+        *toy_tokens("a"),
+        FIRST_BYTE + 0xFF,
+        FIRST_BYTE + 0xFE,
+        FIRST_BYTE + 0x80,
+    ]
 
 
 def test_argument_of_any_bytes_is_tokenized(run: Run) -> None:

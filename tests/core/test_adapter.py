@@ -180,7 +180,7 @@ def test_contexts_of_one_model_apply_adapters_on_their_own(
 def test_sources_give_the_same_adapter(context: Any, lora_path: Path, tmp_path: Path, kind: str) -> None:
     padded = tmp_path / "padded"
     padded.write_bytes(b"x" * 33 + lora_path.read_bytes())
-    with open(lora_path, "rb") as file, open(padded, "rb") as padded_file:
+    with lora_path.open("rb") as file, padded.open("rb") as padded_file:
         padded_file.seek(33)
         sources = {
             "path": lora_path,
@@ -226,7 +226,11 @@ def test_norm_vectors_in_file_are_left_out(context: Any, tmp_path: Path) -> None
     a, b = np.zeros((2, 64)), np.zeros((64, 2))
     path = write_lora_tensors(
         tmp_path / "lora.gguf",
-        {"blk.0.attn_q.weight.lora_a": a, "blk.0.attn_q.weight.lora_b": b, "blk.0.attn_norm.weight": np.zeros(64)},
+        {
+            "blk.0.attn_q.weight.lora_a": a,
+            "blk.0.attn_q.weight.lora_b": b,
+            "blk.0.attn_norm.weight": np.zeros(64),
+        },
     )
     base = logits(context)
     with LoraAdapter(context.model, path) as adapter:

@@ -115,7 +115,10 @@ def test_adapter_that_aborts_in_first_decode_is_refused_at_load(
             writer.add_type("adapter"),
             writer.add_string("adapter.type", "lora"),
             writer.add_key_value(
-                "adapter.alora.invocation_tokens", [1], gguf.GGUFValueType.ARRAY, sub_type=gguf.GGUFValueType.INT64
+                "adapter.alora.invocation_tokens",
+                [1],
+                gguf.GGUFValueType.ARRAY,
+                sub_type=gguf.GGUFValueType.INT64,
             ),
         ),
         lambda writer: (

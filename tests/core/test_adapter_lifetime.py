@@ -105,7 +105,7 @@ def test_failed_load_leaves_nothing_behind(lora_path: Path) -> None:
     before = live_handles()
     with Model(data("llama.gguf")) as model:
         for _ in range(20):
-            with pytest.raises(ValueError, match="not a GGUF|can't load"):
+            with pytest.raises(ValueError, match=r"not a GGUF|can't load"):
                 LoraAdapter(model, data("llama.gguf"))
     assert live_handles() == before
 
@@ -116,11 +116,14 @@ def test_adapters_loaded_and_freed_in_many_threads(lora_path: Path) -> None:
     def work(model: Model) -> None:
         try:
             for _ in range(30):
-                with LoraAdapter(model, lora_path) as adapter, Context(model, **EXACT, **ONE_THREAD) as context:
+                with (
+                    LoraAdapter(model, lora_path) as adapter,
+                    Context(model, **EXACT, **ONE_THREAD) as context,
+                ):
                     adapters_set(context, [(adapter, 1.0)])
                     assert adapters_get(context)
                     adapters_set(context, [])
-        except BaseException as error:  # noqa: BLE001
+        except BaseException as error:
             failures.append(error)
 
     with Model(data("llama.gguf")) as model:

@@ -113,8 +113,8 @@ def test_sequences_are_kept_apart(
     texts = {0: TOKENS, 2: list(reversed(TOKENS))}
     with ExtendedBatch(context) as batch:
         where: dict[int, list[int]] = {0: [], 2: []}
-        for pair in zip(*texts.values()):
-            for seq_id, token in zip(texts, pair):
+        for pair in zip(*texts.values(), strict=False):
+            for seq_id, token in zip(texts, pair, strict=False):
                 where[seq_id] += fill(batch, [token], seq_id)
         process(batch)
     for seq_id, indices in where.items():
@@ -236,7 +236,7 @@ def test_hidden_states_of_target_drive_multi_token_prediction(
     head.set_embeddings_nextn(True, masked=True)
     states = [np.zeros(model.n_embd_out, np.float32), *hidden]
     with ExtendedBatch(head) as batch:
-        for token, state in zip(prompt[:-1], states):
+        for token, state in zip(prompt[:-1], states, strict=False):
             batch.set_embd_state(batch.add_token(0, token), state)
         process(batch)
         token, state = prompt[-1], states[-1]

@@ -1,26 +1,31 @@
-"""Extended batches that are refused: rules of llama.cpp which it asserts, follows blindly, or leaves a batch broken by."""
+"""Extended batches that are refused: rules that llama.cpp asserts, or takes for granted."""
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from llamacy.core import state
 from llamacy.core._handle import live_handles
+from llamacy.core.adapter import adapters_set
 from llamacy.core.batch_ext import DecisionOrder, ExtendedBatch
 from llamacy.core.context import Context
+from llamacy.core.control_vector import control_vector_set
 from llamacy.core.model import Model
 from llamacy.core.process import process
 from llamacy.errors import (
     BatchFullError,
     ClosedError,
     ConcurrentUseError,
-    DecodeAbortedError,
+    InUseError,
     InvalidBatchError,
     MemorySlotError,
 )
@@ -381,36 +386,62 @@ def test_batch_keeps_its_context_and_model_alive() -> None:
 
 
 def test_batch_in_use_or_context_in_use_is_refused(
-    make_model: Callable[..., Any], make_context: Callable[..., Any]
+    make_model: Callable[..., Any], make_context: Callable[..., Any], tmp_path: Path
 ) -> None:
-    context = make_context(make_model("llama.gguf"), n_batch=2048, n_ubatch=1, **(EXACT | {"n_ctx": 2048}))
-    batch, other = ExtendedBatch(context), ExtendedBatch(context)
-    fill(batch, [5] * 2000)
-    fill(other, [5])
-    outcome: list[BaseException | None] = []
+    context = make_context(make_model("llama.gguf"), embeddings=True, **EXACT)
+    blob = state.state_seq_get(context, 0)
+    with ExtendedBatch(context) as batch, ExtendedBatch(context) as other:
+        batch.add_token(0, 5)
+        other.add_token(0, 5)
+        with held_in_process(batch):
+            for refused in (
+                lambda: batch.clear(),
+                lambda: batch.add(0),
+                lambda: batch.close(),
+                lambda: process(batch),
+            ):
+                with pytest.raises(InUseError):
+                    refused()
+            for refused in (
+                lambda: process(other),
+                lambda: ExtendedBatch(context),
+                lambda: state.state_get(context),
+                lambda: state.state_set(context, b""),
+                lambda: state.state_seq_get(context, 0, 2),
+                lambda: state.state_seq_set(context, 0, blob),
+                lambda: state.state_save_file(context, tmp_path / "state"),
+                lambda: adapters_set(context, []),
+                lambda: control_vector_set(context, None),
+            ):
+                with pytest.raises(ConcurrentUseError):
+                    refused()
+            with pytest.raises(InUseError):
+                context.close()
+        assert context.memory.seq_pos_max(0) == 0
+        process(other)
+    assert not list(tmp_path.iterdir())
 
-    def work() -> None:
-        try:
-            process(batch)
-            outcome.append(None)
-        except DecodeAbortedError as error:
-            outcome.append(error)
 
-    thread = threading.Thread(target=work)
-    thread.start()
-    refusals = 0
+@contextlib.contextmanager
+def held_in_process(batch: ExtendedBatch) -> Iterator[None]:
+    """Run the block while another thread is inside `process`, in a log line about outputs."""
+    inside, go_on = threading.Event(), threading.Event()
+
+    class Hold(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if "overriding" in record.getMessage():
+                inside.set()
+                go_on.wait(60)
+
+    handler = Hold()
+    logger = logging.getLogger("llamacy.native")
+    thread = threading.Thread(target=process, args=(batch,))
+    logger.addHandler(handler)
     try:
-        while thread.is_alive() and refusals < 3:
-            try:
-                process(other)
-            except ConcurrentUseError:
-                refusals += 1
+        thread.start()
+        assert inside.wait(60)
+        yield
     finally:
-        context.abort()
+        go_on.set()
         thread.join()
-    assert refusals == 3
-    assert outcome
-    context.memory.clear()
-    process(other)
-    batch.close()
-    other.close()
+        logger.removeHandler(handler)

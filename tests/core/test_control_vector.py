@@ -188,7 +188,7 @@ def test_vector_that_does_not_fit_model_is_refused_and_changes_nothing(
     vector = ControlVector(directions)
     control_vector_set(context, vector)
     expected = logits(context)
-    with pytest.raises(AdapterError, match="width|layers"):
+    with pytest.raises(AdapterError, match=r"width|layers"):
         control_vector_set(context, ControlVector(np.ones(shape, np.float32)))
     assert control_vector_get(context) is vector
     assert np.array_equal(logits(context), expected)

@@ -37,9 +37,7 @@ def as_text(value: Any) -> str:
 @pytest.mark.parametrize("name", NAMES)
 def test_metadata_equals_scalars_of_file(name: str) -> None:
     expected = {
-        key: as_text(value)
-        for key, value in read_metadata(data(f"{name}.gguf")).items()
-        if not isinstance(value, list)
+        key: as_text(value) for key, value in read_metadata(data(f"{name}.gguf")).items() if not isinstance(value, list)
     }
     with Model(data(f"{name}.gguf"), vocab_only=True) as model:
         assert dict(model.metadata) == expected

@@ -43,7 +43,16 @@ def test_device_file_is_refused() -> None:
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"G", b"GGU", b"GGUF", b"GGUF\3\0\0\0", b"PK\3\4" + bytes(100), b"\x7fELF" + bytes(100), b"GGUF" + b"\xff" * 60],
+    [
+        b"",
+        b"G",
+        b"GGU",
+        b"GGUF",
+        b"GGUF\3\0\0\0",
+        b"PK\3\4" + bytes(100),
+        b"\x7fELF" + bytes(100),
+        b"GGUF" + b"\xff" * 60,
+    ],
 )
 def test_foreign_or_empty_file_raises_format_error(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "foreign.gguf"

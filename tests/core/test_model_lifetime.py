@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
+from llamacy import Sampler, SamplerChain
 from llamacy.core._handle import live_handles
 from llamacy.core.batch import Batch
 from llamacy.core.context import Context
 from llamacy.core.model import Model
-from llamacy import Sampler, SamplerChain
 from llamacy.errors import ClosedError
 from tests.helpers import data
 

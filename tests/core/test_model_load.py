@@ -14,8 +14,8 @@ from typing import Any
 import gguf
 import numpy as np
 import pytest
-
 from llamacy.core.gguf import Gguf
+
 from llamacy.core.model import Model
 from llamacy.errors import LoadCancelledError, ModelFormatError
 from llamacy.types import GgmlType, LoadMode
@@ -440,4 +440,6 @@ def test_two_threads_load_at_once() -> None:
 
 def test_load_moves_expert_tensors_and_overrides_by_name(make_model: Callable[..., Model]) -> None:
     model = make_model("llama.gguf", cpu_moe=True, n_cpu_moe=1, tensor_buft_overrides={r"ffn_.*": "CPU"})
-    np.testing.assert_allclose(logits_of(model, TOKENS), Reference(data("llama.gguf")).logits(TOKENS)[-1], rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(
+        logits_of(model, TOKENS), Reference(data("llama.gguf")).logits(TOKENS)[-1], rtol=1e-4, atol=1e-4
+    )

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import gc
+import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from llamacy.core.gguf import Gguf
+from llamacy.core.threadpool import ThreadPool
 
+from llamacy import Sampler, SamplerChain
 from llamacy.core._handle import live_handles
-from llamacy.core.adapter import ControlVector, LoraAdapter
+from llamacy.core.adapter import LoraAdapter
 from llamacy.core.batch import Batch
 from llamacy.core.context import Context
-from llamacy.core.gguf import Gguf
+from llamacy.core.control_vector import ControlVector
 from llamacy.core.model import Model
-from llamacy import Sampler, SamplerChain
-from llamacy.core.threadpool import ThreadPool
 from tests.helpers import models
 from tests.helpers.process import rss_bytes
 
@@ -62,7 +64,9 @@ def test_model_dropped_with_weights(small_path: Path) -> None:
     assert_flat(lambda: Model(small_path), n_cycles=N_CYCLES // 5)
 
 
-def test_model_failed(tmp_path: Path, small_path: Path) -> None:
+def test_model_failed(tmp_path: Path, small_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    # pytest keeps every record that is logged
+    caplog.set_level(logging.CRITICAL, logger="llamacy.native")
     path = tmp_path / "cut.gguf"
     path.write_bytes(small_path.read_bytes()[:-100])
 
@@ -164,7 +168,7 @@ def test_adapters(tmp_path: Path, small_model: Model, small_path: Path) -> None:
 def test_control_vectors(tmp_path: Path) -> None:
     path = models.write_llama(tmp_path / "two.gguf", models.LlamaShape(n_vocab=288, n_layer=2))
     vector = models.write_control_vector(tmp_path / "vector.gguf", path)
-    assert_flat(lambda: ControlVector.from_file(vector), n_cycles=N_CYCLES // 5)
+    assert_flat(lambda: ControlVector.from_gguf(vector), n_cycles=N_CYCLES // 5)
 
 
 def test_lt_008_ten_thousand_single_token_decodes(small_model: Model) -> None:

@@ -21,7 +21,14 @@ PROMPT: list[int] = ARCH["prompt"]
 # attention, sliding window, recurrent three times, hybrid
 MODELS = ["llama", "target", "gemma3", "mamba", "mamba2", "rwkv7", "qwen35"]
 # as the goldens were made
-EXACT = {"n_ctx": 128, "n_batch": 64, "n_ubatch": 64, "type_k": "F32", "type_v": "F32", "flash_attn_type": "DISABLED"}
+EXACT = {
+    "n_ctx": 128,
+    "n_batch": 64,
+    "n_ubatch": 64,
+    "type_k": "F32",
+    "type_v": "F32",
+    "flash_attn_type": "DISABLED",
+}
 TOLERANCE = 1e-5
 
 MakeContext = Callable[..., Any]
@@ -294,7 +301,9 @@ def test_save_with_shift_pending_is_refused_until_next_decode(make_state_context
     assert np.abs(go_on(context, len(PROMPT) - 3) - expected).max() <= TOLERANCE
 
 
-def test_save_with_copy_between_streams_pending_is_refused_until_next_decode(make_state_context: MakeContext) -> None:
+def test_save_with_copy_between_streams_pending_is_refused_until_next_decode(
+    make_state_context: MakeContext,
+) -> None:
     context = make_state_context("llama", n_seq_max=2)
     decode(context, PROMPT, 0)
     blob = state.state_seq_get(context, 0)

@@ -1,4 +1,4 @@
-"""States that a context can't take: every one is refused with a typed error, and the context goes on working."""
+"""States that a context can't take: each is refused with a typed error, and the context goes on working."""
 
 from __future__ import annotations
 
@@ -79,9 +79,7 @@ def test_unknown_flags_are_refused(context: Any, flags: int) -> None:
 
 @pytest.mark.parametrize("data", [b"", b"\0", b"\xff" * 7, b"\xff" * 4096, bytes(4096), b"GGUF" * 100])
 @pytest.mark.parametrize("name", KINDS)
-def test_garbage_is_refused_before_anything_changes(
-    make_state_context: MakeContext, name: str, data: bytes
-) -> None:
+def test_garbage_is_refused_before_anything_changes(make_state_context: MakeContext, name: str, data: bytes) -> None:
     context = make_state_context(name)
     decode(context, PROMPT, 0)
     for refused in (
@@ -109,23 +107,37 @@ def test_truncated_or_extended_state_is_refused_before_anything_changes(
 ) -> None:
     context = make_state_context(name)
     decode(context, PROMPT, 0)
-    blob = state.state_get(context) if whole else state.state_seq_get(context, 0)
-    sizes = {*range(0, min(len(blob), 300)), *range(len(blob) - 40, len(blob)), len(blob) // 2, len(blob) // 3}
+    blob = save(context, whole)
+    sizes = {
+        *range(min(len(blob), 300)),
+        *range(len(blob) - 40, len(blob)),
+        len(blob) // 2,
+        len(blob) // 3,
+    }
     for damaged in [*(blob[:size] for size in sorted(sizes)), blob + b"\0", blob + blob]:
         with pytest.raises(StateError, match="nothing was changed"):
-            if whole:
-                state.state_set(context, damaged)
-            else:
-                state.state_seq_set(context, 0, damaged)
+            restore(context, damaged, whole)
     assert context.memory.seq_pos_max(0) == len(PROMPT) - 1
     assert_usable(context)
+
+
+def save(context: Any, whole: bool) -> bytes:
+    return state.state_get(context) if whole else state.state_seq_get(context, 0)
+
+
+def restore(context: Any, blob: bytes, whole: bool) -> None:
+    if whole:
+        state.state_set(context, blob)
+    else:
+        state.state_seq_set(context, 0, blob)
 
 
 def patched(blob: bytes, offset: int, value: int) -> bytes:
     return blob[:offset] + struct.pack("<I", value & 0xFFFFFFFF) + blob[offset + 4 :]
 
 
-# offsets into the state of a sequence: header (8), then n_stream and n_cells, or n_cells alone for recurrent memory
+# offsets into the state of a sequence: header (8), then n_stream and n_cells, or n_cells alone for recurrent
+# memory
 @pytest.mark.parametrize("pos", [-1, -2, -(2**31), 2**31 - 1])
 @pytest.mark.parametrize(("name", "offset"), [("llama", 16), ("gemma3", 16), ("mamba", 12), ("qwen35", 16)])
 def test_cell_with_impossible_position_is_refused(
@@ -203,11 +215,9 @@ def test_state_of_context_with_other_cache_is_refused_with_reason(
     other = make_state_context("llama", n_seq_max=2, **params)
     decode(other, PROMPT, 0)
     decode(context, PROMPT, 0, 1)
+    blob = save(other, whole)
     with pytest.raises(StateError, match="is empty now") as caught:
-        if whole:
-            state.state_set(context, state.state_get(other))
-        else:
-            state.state_seq_set(context, 0, state.state_seq_get(other, 0))
+        restore(context, blob, whole)
     assert caught.value.log
     # what was left is as the message says
     assert context.memory.seq_pos_max(0) == -1
@@ -222,8 +232,9 @@ def test_sequence_state_of_other_model_is_refused_and_leaves_others(
     other = make_state_context("target", n_seq_max=2)
     decode(other, PROMPT, 0)
     decode(context, PROMPT, 0, 1)
+    blob = save(other, False)
     with pytest.raises(StateError, match="sequence 0 is empty now"):
-        state.state_seq_set(context, 0, state.state_seq_get(other, 0))
+        restore(context, blob, False)
     assert context.memory.seq_pos_max(1) == len(PROMPT) - 1
     assert_usable(context)
 
@@ -234,11 +245,9 @@ def test_state_of_context_with_other_number_of_streams_says_so(
 ) -> None:
     other = make_state_context("llama", n_seq_max=1)
     decode(other, PROMPT, 0)
+    blob = save(other, whole)
     with pytest.raises(StateError, match="n_seq_max or kv_unified"):
-        if whole:
-            state.state_set(context, state.state_get(other))
-        else:
-            state.state_seq_set(context, 0, state.state_seq_get(other, 0))
+        restore(context, blob, whole)
     assert context.memory.seq_pos_max(0) == len(PROMPT) - 1
 
 
@@ -255,11 +264,9 @@ def test_state_that_does_not_fit_is_refused(make_state_context: MakeContext, nam
     if name == "mamba":
         state.state_set(small, state.state_get(large))  # one cell holds any length
         return
+    blob = save(large, whole)
     with pytest.raises(StateError, match="is empty now"):
-        if whole:
-            state.state_set(small, state.state_get(large))
-        else:
-            state.state_seq_set(small, 0, state.state_seq_get(large, 0))
+        restore(small, blob, whole)
     assert small.memory.seq_pos_max(0) == -1
     assert_usable(small)
 
@@ -456,7 +463,11 @@ def test_file_that_can_not_be_read_is_refused_before_anything_changes(
         state.state_seq_save_file(context, path, 0, PROMPT)
     good = path.read_bytes()
     magic, version, n_tokens = struct.unpack_from("=III", good)
-    assert (magic, version, n_tokens) == (0x6767736E if whole else 0x67677371, 11 if whole else 4, len(PROMPT))
+    assert (magic, version, n_tokens) == (
+        0x6767736E if whole else 0x67677371,
+        11 if whole else 4,
+        len(PROMPT),
+    )
     assert list(np.frombuffer(good, np.int32, n_tokens, 12)) == PROMPT
     for capacity in (len(PROMPT) - 1, 0):
         with pytest.raises(StateError, match=f"{len(PROMPT)} tokens"):
@@ -481,11 +492,9 @@ def test_file_that_can_not_be_read_is_refused_before_anything_changes(
             load(path)
     # the two kinds of files are not taken for each other
     path.write_bytes(good)
+    other_kind = state.state_seq_load_file if whole else state.state_load_file
     with pytest.raises(StateError, match="is not a file with the state"):
-        if whole:
-            state.state_seq_load_file(context, path, 0)
-        else:
-            state.state_load_file(context, path)
+        other_kind(context, path, 0)
     assert context.memory.seq_pos_max(0) == len(PROMPT) - 1
     assert list(load(path, len(PROMPT))) == PROMPT
     assert path.read_bytes() == good

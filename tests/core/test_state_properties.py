@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -53,10 +54,8 @@ def damaged(blob: bytes, changes: list[tuple[int, bytes]], cut: int) -> bytes:
 def still_decodes(context: Any) -> None:
     """Whatever was restored: going on works or is refused, and a prompt on a clean memory works."""
     for seq_id in (0, 1):
-        try:
+        with contextlib.suppress(DecodeError, ValueError):
             decode(context, [5], context.memory.seq_pos_max(seq_id) + 1, seq_id)
-        except (DecodeError, ValueError):
-            pass
     context.memory.clear()
     decode(context, PROMPT, 0)
     decode(context, PROMPT[:7], 0, 1)
@@ -69,10 +68,8 @@ def test_damaged_sequence_state_never_ends_process(
     context: Any, changes: list[tuple[int, bytes]], cut: int, flags: int
 ) -> None:
     blob = damaged(state.state_seq_get(context, 0, StateFlags(flags)), changes, cut)
-    try:
+    with contextlib.suppress(StateError):
         state.state_seq_set(context, 1, blob, StateFlags(flags))
-    except StateError:
-        pass
     still_decodes(context)
 
 
@@ -80,10 +77,8 @@ def test_damaged_sequence_state_never_ends_process(
 @given(changes=damage, cut=st.one_of(st.just(0), st.integers(0, 10**6)))
 def test_damaged_whole_state_never_ends_process(context: Any, changes: list[tuple[int, bytes]], cut: int) -> None:
     blob = damaged(state.state_get(context), changes, cut)
-    try:
+    with contextlib.suppress(StateError):
         state.state_set(context, blob)
-    except StateError:
-        pass
     still_decodes(context)
 
 

@@ -34,6 +34,8 @@ ENUMS = {
     types.FileType: ("llama.h", "llama_ftype", ["LLAMA_FTYPE_ALL_", "LLAMA_FTYPE_MOSTLY_", "LLAMA_FTYPE_"], []),
     types.NumaStrategy: ("ggml-cpu.h", "ggml_numa_strategy", ["GGML_NUMA_STRATEGY_"], ["GGML_NUMA_STRATEGY_COUNT"]),
     types.DeviceType: ("ggml-backend.h", "ggml_backend_dev_type", ["GGML_BACKEND_DEVICE_TYPE_"], []),
+    types.ThreadPriority: ("ggml.h", "ggml_sched_priority", ["GGML_SCHED_PRIO_"], []),
+    types.GgufType: ("gguf.h", "gguf_type", ["GGUF_TYPE_"], ["GGUF_TYPE_COUNT"]),
     types.GgmlType: ("ggml.h", "ggml_type", ["GGML_TYPE_"], ["GGML_TYPE_COUNT"]),
 }  # fmt: skip
 
@@ -63,12 +65,12 @@ def c_values(tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
     names += ["LLAMA_STATE_SEQ_FLAGS_NONE", "LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY", "LLAMA_STATE_SEQ_FLAGS_ON_DEVICE"]
     folder = tmp_path_factory.mktemp("enums")
     source = folder / "enums.c"
-    lines = ["#include <stdio.h>", *(f'#include "{h}"' for h in ("llama.h", "ggml-cpu.h", "ggml-backend.h"))]
+    lines = ["#include <stdio.h>", *(f'#include "{h}"' for h in ("llama.h", "ggml-cpu.h", "ggml-backend.h", "gguf.h"))]
     lines += ["int main(void) {", *(f'  printf("{n} %d\\n", (int) {n});' for n in names), "  return 0;", "}"]
     source.write_text("\n".join(lines) + "\n")
     includes = [f"-I{path}" for path in {path.parent for path in headers.values()}]
-    subprocess.run([compiler[0], *includes, str(source), "-o", str(folder / "enums")], check=True)  # noqa: S603
-    done = subprocess.run([folder / "enums"], check=True, capture_output=True, text=True)  # noqa: S603
+    subprocess.run([compiler[0], *includes, str(source), "-o", str(folder / "enums")], check=True)
+    done = subprocess.run([folder / "enums"], check=True, capture_output=True, text=True)
     return {name: int(value) for name, value in (line.split() for line in done.stdout.splitlines())}
 
 

@@ -160,8 +160,9 @@ def test_suppress_tokens_are_those_of_the_file(tmp_path: Path) -> None:
     path = tmp_path / "suppress.gguf"
     shape = models.LlamaShape(n_vocab=288)
     writer = models._llama_writer(path, shape)
-    writer.add_key_value("tokenizer.ggml.suppress_tokens", [7, 9, 200], gguf.GGUFValueType.ARRAY,
-                         sub_type=gguf.GGUFValueType.INT32)
+    writer.add_key_value(
+        "tokenizer.ggml.suppress_tokens", [7, 9, 200], gguf.GGUFValueType.ARRAY, sub_type=gguf.GGUFValueType.INT32
+    )
     models._finish(writer)
     with Model(path, vocab_only=True) as model:
         assert model.vocab.suppress_tokens == (7, 9, 200)

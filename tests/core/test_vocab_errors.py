@@ -189,8 +189,9 @@ def test_spm_vocabulary_without_bytes_raises_for_text_it_can_not_spell(tmp_path:
 def test_vocabulary_that_adds_a_bos_it_does_not_have_raises(tmp_path: Path) -> None:
     # llama.cpp asserts that the token exists
     texts = ["<pad>", "</s>", "<unk>", "\u2581", "a", "b"]
-    path = _write_vocabulary(tmp_path / "no-bos.gguf", texts, [3, 3, 2, 1, 1, 1], model="t5",
-                             add_bos_token=True, add_space_prefix=True)
+    path = _write_vocabulary(
+        tmp_path / "no-bos.gguf", texts, [3, 3, 2, 1, 1, 1], model="t5", add_bos_token=True, add_space_prefix=True
+    )
     with Model(path, vocab_only=True) as model:
         with pytest.raises(TokenizeError, match="BOS"):
             model.vocab.tokenize("ab")

@@ -11,7 +11,18 @@ import numpy as np
 from tests.helpers import data
 
 # models of every kind of memory, by the name that arch.json gives them
-KINDS = ("target", "llama", "gemma3", "mamba", "mamba2", "rwkv7", "qwen35", "qwen35.rs4", "qwen35_mtp", "qwen35_mtp.rs4")
+KINDS = (
+    "target",
+    "llama",
+    "gemma3",
+    "mamba",
+    "mamba2",
+    "rwkv7",
+    "qwen35",
+    "qwen35.rs4",
+    "qwen35_mtp",
+    "qwen35_mtp.rs4",
+)
 
 # the configuration that the goldens were made with
 CONTEXT = {

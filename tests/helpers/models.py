@@ -252,9 +252,7 @@ def _add_norm_with_bias(writer: gguf.GGUFWriter, rng: np.random.Generator, name:
     writer.add_tensor(name + ".bias", (0.1 * rng.standard_normal(size)).astype(np.float32))
 
 
-def write_t5(
-    path: Path, *, n_layer: int = 2, n_embd: int = 32, n_head: int = 4, n_ff: int = 64, seed: int = 3
-) -> Path:
+def write_t5(path: Path, *, n_layer: int = 2, n_embd: int = 32, n_head: int = 4, n_ff: int = 64, seed: int = 3) -> Path:
     """Write a tiny T5: an encoder, a decoder that reads it, relative position buckets, a UGM vocabulary."""
     rng = np.random.default_rng(seed)
     texts = ["<pad>", "</s>", "<unk>", "\u2581", *("\u2581" + c for c in _LETTERS), *_LETTERS, "."]
@@ -324,8 +322,12 @@ def write_lora(
     writer.add_string("adapter.type", "lora")
     writer.add_float32("adapter.lora.alpha", alpha)
     if invocation_tokens:
-        writer.add_key_value("adapter.alora.invocation_tokens", list(invocation_tokens), gguf.GGUFValueType.ARRAY,
-                             sub_type=gguf.GGUFValueType.UINT32)
+        writer.add_key_value(
+            "adapter.alora.invocation_tokens",
+            list(invocation_tokens),
+            gguf.GGUFValueType.ARRAY,
+            sub_type=gguf.GGUFValueType.UINT32,
+        )
     for name, (n_out, n_in) in lora_targets(base, targets).items():
         writer.add_tensor(name + ".lora_a", _weight(rng, rank, n_in))
         writer.add_tensor(name + ".lora_b", _weight(rng, n_out, rank))

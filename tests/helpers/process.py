@@ -31,7 +31,7 @@ def run_python(
     environment["PYTHONPATH"] = os.pathsep.join([str(REPO), *filter(None, [os.environ.get("PYTHONPATH", "")])])
     environment.update(env or {})
     kwargs.setdefault("capture_output", True)
-    done = subprocess.run(  # noqa: S603
+    done = subprocess.run(
         [sys.executable, *options, "-c", code, *args],
         env=environment,
         cwd=cwd,

@@ -1,4 +1,4 @@
-"""`llamacy bench`: how fast prompts are read and tokens are made, and what `Llama` costs over the core alone."""
+"""`llamacy bench`: how fast prompts are read and tokens made, and what `Llama` adds to the core."""
 
 from __future__ import annotations
 
@@ -30,14 +30,19 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="measure speed",
         description=(
             "Measure how fast a prompt is read and how fast tokens are made, with greedy sampling: through "
-            "Llama.generate, and with a bare loop of Context.decode and SamplerChain.sample on the same model. The runs "
-            "alternate; medians are shown."
+            "Llama.generate, and with a bare loop of Context.decode and SamplerChain.sample on the same "
+            "model. The runs alternate; medians are shown."
         ),
         allow_abbrev=False,
     )
     add_model_option(parser)
     parser.add_argument(
-        "-p", "--n-prompt", type=integer(1), default=256, metavar="N", help="tokens of the prompt (default: 256)"
+        "-p",
+        "--n-prompt",
+        type=integer(1),
+        default=256,
+        metavar="N",
+        help="tokens of the prompt (default: 256)",
     )
     parser.add_argument(
         "-n", "--n-gen", type=integer(1), default=64, metavar="N", help="tokens to generate (default: 64)"
@@ -60,7 +65,9 @@ def run(arguments: argparse.Namespace) -> int:
     needed = arguments.n_prompt + arguments.n_gen + 1
     n_ctx = params.setdefault("n_ctx", needed) or needed
     if n_ctx < needed:
-        raise CommandError(f"--ctx-size {n_ctx} has no room for {needed} tokens: give fewer tokens or a larger context.")
+        raise CommandError(
+            f"--ctx-size {n_ctx} has no room for {needed} tokens: give fewer tokens or a larger context."
+        )
     with Llama(path, **params) as llm:
         prompt = random_tokens(llm.n_vocab(), arguments.n_prompt)
         context_params = {key: value for key, value in params.items() if key not in {"n_gpu_layers"}}

@@ -7,7 +7,7 @@ import logging
 import math
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -86,9 +86,7 @@ def resolve_model(model: str | None) -> Path:
     from llamacy import starter
 
     name = model or DEFAULT_MODEL
-    if model is not None and (
-        Path(model).exists() or all(model != known.name for known in starter.starters())
-    ):
+    if model is not None and (Path(model).exists() or all(model != known.name for known in starter.starters())):
         path = Path(model)
         if path.is_dir():
             raise CommandError(f"{path} is a folder: name the GGUF file in it.")
@@ -131,7 +129,7 @@ def add_compute_options(parser: argparse.ArgumentParser) -> None:
 
 
 def compute_params(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the parameters of `Llama` for the options of `add_compute_options`; those not given are left out."""
+    """Return the parameters of `Llama` for those options of `add_compute_options` that were given."""
     params: dict[str, Any] = {
         "n_threads": arguments.threads,
         "n_threads_batch": arguments.threads,
@@ -174,13 +172,11 @@ def read_text(argument: str | None, file: Path | None = None) -> bytes:
     if file is not None:
         return file.read_bytes()
     if argument is None and sys.stdin.isatty():
-        raise CommandError(
-            "there is no text: give it as an argument, in a file (--file), or on standard input."
-        )
+        raise CommandError("there is no text: give it as an argument, in a file (--file), or on standard input.")
     return sys.stdin.buffer.read()
 
 
-def print_table(rows: list[tuple[str, ...]], header: tuple[str, ...] | None = None) -> None:
+def print_table(rows: Sequence[tuple[str, ...]], header: tuple[str, ...] | None = None) -> None:
     """Print rows in columns."""
     lines = [header, *rows] if header else list(rows)
     if not lines:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from llamacy.cli.common import (
     EXIT_INTERRUPTED,
@@ -29,8 +29,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "generate",
         help="continue a text",
         description=(
-            "Continue a text, and write what comes as it comes. The text is given to the model as it is, without a "
-            "chat template; one line feed at the end of a file or of standard input is left out."
+            "Continue a text, and write what comes as it comes. The text is given to the model as it is, "
+            "without a chat template; one line feed at the end of a file or of standard input is left out."
         ),
         allow_abbrev=False,
     )
@@ -50,13 +50,25 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument("--echo", action="store_true", help="write the prompt, too")
     sampling = parser.add_argument_group("sampling")
     sampling.add_argument(
-        "--temp", type=number(0), default=0.8, metavar="X", help="temperature, 0: most likely token (default: 0.8)"
+        "--temp",
+        type=number(0),
+        default=0.8,
+        metavar="X",
+        help="temperature, 0: most likely token (default: 0.8)",
     )
     sampling.add_argument(
-        "--top-k", type=integer(0), default=40, metavar="N", help="of the N most likely tokens, 0: all (default: 40)"
+        "--top-k",
+        type=integer(0),
+        default=40,
+        metavar="N",
+        help="of the N most likely tokens, 0: all (default: 40)",
     )
     sampling.add_argument(
-        "--top-p", type=number(0, 1), default=0.95, metavar="X", help="of the tokens with this share (default: 0.95)"
+        "--top-p",
+        type=number(0, 1),
+        default=0.95,
+        metavar="X",
+        help="of the tokens with this share (default: 0.95)",
     )
     sampling.add_argument(
         "--min-p",
@@ -66,11 +78,19 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="no token less likely than this share of the likeliest (default: 0.05)",
     )
     sampling.add_argument(
-        "-s", "--seed", type=integer(-1, 2**32 - 2), default=-1, metavar="N", help="-1: drawn anew (default: -1)"
+        "-s",
+        "--seed",
+        type=integer(-1, 2**32 - 2),
+        default=-1,
+        metavar="N",
+        help="-1: drawn anew (default: -1)",
     )
     add_compute_options(parser)
     parser.add_argument(
-        "-v", "--verbose", action="store_true", help="llama.cpp's log, the seed and the speed on standard error"
+        "-v",
+        "--verbose",
+        action="store_true",
+        help="llama.cpp's log, the seed and the speed on standard error",
     )
     parser.set_defaults(run=run)
 
@@ -87,7 +107,7 @@ def run(arguments: argparse.Namespace) -> int:
     with Llama(path, no_perf=not arguments.verbose, **compute_params(arguments)) as llm:
         if arguments.echo:
             _write(prompt.decode("utf-8", "replace"))
-        last: dict[str, object] = {}
+        last: dict[str, Any] = {}
         chunks = llm.create_completion(
             prompt,
             max_tokens=arguments.max_tokens,

@@ -26,9 +26,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     parser.add_argument("file", nargs="?", metavar="MODEL", help="the same as --model")
     add_model_option(parser)
-    parser.add_argument(
-        "--metadata", action="store_true", help="list all keys; long texts and arrays are shortened"
-    )
+    parser.add_argument("--metadata", action="store_true", help="list all keys; long texts and arrays are shortened")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
 

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
 import os
 import signal
 import sys
+import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 
 from llamacy import __version__
 from llamacy.cli import bench, devices, generate, info, pull, quantize, tokenize
@@ -54,11 +59,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         SIGTERM. Wrong usage ends in `SystemExit` with status 2.
     """
     try:
-        _prepare_streams()
-        arguments = build_parser().parse_args(argv)
-        signal.signal(signal.SIGTERM, _on_terminate)
-        status: int = arguments.run(arguments)
-        sys.stdout.flush()
+        with _surroundings():
+            arguments = build_parser().parse_args(argv)
+            status: int = arguments.run(arguments)
+            sys.stdout.flush()
     except KeyboardInterrupt:
         _finish_line()
         return EXIT_INTERRUPTED
@@ -72,16 +76,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     return status
 
 
-def _prepare_streams() -> None:
+@contextmanager
+def _surroundings() -> Iterator[None]:
+    """Streams, warnings and SIGTERM as a command needs them, and back."""
     # What a model writes may have no character in the encoding of a terminal; that must not end the program.
     for stream in (sys.stdout, sys.stderr):
-        reconfigure = getattr(stream, "reconfigure", None)
-        if reconfigure is not None:
-            reconfigure(errors="replace")
-    warnings.showwarning = _show_warning
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+    # Signals can be set by the main thread only.
+    here = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGTERM, _on_terminate) if here else None
+    try:
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            yield
+    finally:
+        if here:
+            signal.signal(signal.SIGTERM, before)
 
 
-def _show_warning(message: Warning | str, *_: object) -> None:
+def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
     # Without the line of code that it points at, which is none of the user's.
     print(f"llamacy: warning: {' '.join(str(message).split())}", file=sys.stderr)
 
@@ -103,8 +117,5 @@ def _finish_line() -> None:
 
 def _silence_stdout() -> None:
     # Python flushes standard output once more at its end; it must not complain then.
-    null = os.open(os.devnull, os.O_WRONLY)
-    try:
-        os.dup2(null, sys.stdout.fileno())
-    finally:
-        os.close(null)
+    with contextlib.suppress(OSError), Path(os.devnull).open("wb") as null:
+        os.dup2(null.fileno(), sys.stdout.fileno())

@@ -32,12 +32,10 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         action="append",
         type=_pair,
         metavar="PATTERN=TYPE",
-        help="type of tensors whose name matches a regular expression; may be repeated, the first match counts",
+        help="type of tensors whose name matches a regular expression; may be repeated, the first one counts",
     )
     parser.add_argument("--imatrix", type=Path, metavar="FILE", help="importance matrix (GGUF)")
-    parser.add_argument(
-        "--allow-requantize", action="store_true", help="quantize what is quantized already, at a loss"
-    )
+    parser.add_argument("--allow-requantize", action="store_true", help="quantize what is quantized already, at a loss")
     parser.add_argument("--leave-output-tensor", action="store_true", help="don't quantize the output tensor")
     parser.add_argument("--pure", action="store_true", help="the same type for all tensors")
     parser.add_argument("--copy", action="store_true", help="keep all types, and copy")

@@ -50,9 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
     show_native_log(False)
     with Model(path, vocab_only=True) as model:
         vocab = model.vocab
-        tokens = list(
-            vocab.tokenize(text, add_special=not arguments.no_bos, parse_special=not arguments.no_special)
-        )
+        tokens = list(vocab.tokenize(text, add_special=not arguments.no_bos, parse_special=not arguments.no_special))
         pieces = [vocab.piece(token) for token in tokens]
     if arguments.count:
         print(len(tokens))
@@ -62,9 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
         entries = [_entry(token, piece) for token, piece in zip(tokens, pieces, strict=True)]
         print(json.dumps({"n_tokens": len(tokens), "tokens": entries}, ensure_ascii=False))
     else:
-        print_table(
-            [(str(token).rjust(7), _show(piece)) for token, piece in zip(tokens, pieces, strict=True)]
-        )
+        print_table([(str(token).rjust(7), _show(piece)) for token, piece in zip(tokens, pieces, strict=True)])
         print(f"{len(tokens)} tokens, {len(text)} bytes")
     return 0
 

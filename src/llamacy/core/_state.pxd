@@ -17,5 +17,9 @@ cdef int state_checked_seq(Context context, object seq_id) except -1
 cdef size_t state_measure(Context context, int seq_id, uint32_t flags) except? 0
 cdef int state_check_savable(Context context, uint32_t flags) except -1
 cdef bytes state_fetch(Context context, int seq_id, uint32_t flags)
-cdef size_t state_fetch_into(Context context, int seq_id, uint8_t* data, size_t size, uint32_t flags) except? 0
-cdef int state_restore(Context context, int seq_id, const uint8_t* data, size_t size, uint32_t flags) except -1
+cdef size_t state_fetch_into(
+    Context context, int seq_id, uint8_t* data, size_t size, uint32_t flags
+) except? 0
+cdef int state_restore(
+    Context context, int seq_id, const uint8_t* data, size_t size, uint32_t flags
+) except -1

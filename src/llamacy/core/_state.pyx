@@ -40,14 +40,15 @@ cdef extern from "_state_layout.h" namespace "llamacy" nogil:
         uint32_t n_seq_max
     const char* state_check(const uint8_t* data, size_t size, const state_shape& shape, cbool& is_empty)
 
-# memories with a layout of their own, for which the checks of llama.cpp have to do (src/llama-kv-cache-dsv4.cpp,
-# src/llama-memory-hybrid-idx.cpp)
+# memories with a layout of their own, for which the checks of llama.cpp have to do
+# (src/llama-kv-cache-dsv4.cpp, src/llama-memory-hybrid-idx.cpp)
 cdef frozenset _UNKNOWN_LAYOUT = frozenset(("deepseek4", "glm5-next", "qwen4exp"))
 
 # memories with a cache for the indexer beside the attention caches (create_memory of src/llama-model.cpp)
 cdef frozenset _INDEXED = frozenset(("deepseek32", "dots3note", "glm-dsa", "hy-v4", "minimax-m3"))
 
-# hybrid models whose multi-token-prediction head has a plain attention cache (create_memory of src/llama-model.cpp)
+# hybrid models whose multi-token-prediction head has a plain attention cache (create_memory of
+# src/llama-model.cpp)
 cdef frozenset _PLAIN_HEAD = frozenset(("bailingmoe3", "nemotron_h_moe", "qwen35", "qwen35moe", "qwen3next"))
 
 # types whose smallest unit is one number
@@ -105,7 +106,7 @@ cdef int _native_get(Context context, int seq_id, uint8_t* data, size_t size, ui
     finally:
         abort_guard_end()
     if n != size:
-        raise native_error(StateError, f"llama.cpp wrote {n} of {size} bytes of the state; nothing was changed")
+        raise native_error(StateError, f"llama.cpp wrote {n} of {size} bytes; nothing was changed")
     return 0
 
 
@@ -118,14 +119,16 @@ cdef bytes state_fetch(Context context, int seq_id, uint32_t flags):
     return data
 
 
-cdef size_t state_fetch_into(Context context, int seq_id, uint8_t* data, size_t size, uint32_t flags) except? 0:
+cdef size_t state_fetch_into(
+    Context context, int seq_id, uint8_t* data, size_t size, uint32_t flags
+) except? 0:
     cdef size_t n
     cdef size_t n_all
     state_check_savable(context, flags)
     n = _native_size(context, seq_id, flags)
     n_all = n + _trailer_size(flags)
     if size < n_all:
-        raise StateError(f"the state has {n_all} bytes, but the buffer has room for {size} only; nothing was changed")
+        raise StateError(f"the state has {n_all} bytes, the buffer room for {size} only; nothing was changed")
     _write(context, seq_id, data, n, flags)
     return n_all
 
@@ -144,7 +147,9 @@ cdef int _write(Context context, int seq_id, uint8_t* data, size_t n, uint32_t f
     return 0
 
 
-cdef int state_restore(Context context, int seq_id, const uint8_t* data, size_t size, uint32_t flags) except -1:
+cdef int state_restore(
+    Context context, int seq_id, const uint8_t* data, size_t size, uint32_t flags
+) except -1:
     cdef size_t n = 0
     cdef state_shape shape
     cdef const char* wrong
@@ -160,7 +165,9 @@ cdef int state_restore(Context context, int seq_id, const uint8_t* data, size_t 
     with nogil:
         wrong = state_check(data, size, shape, is_empty)
     if wrong != NULL:
-        raise StateError(f"these {size} bytes are not a state for this context: {wrong.decode()}; nothing was changed")
+        raise StateError(
+            f"these {size} bytes are not a state for this context: {wrong.decode()}; nothing was changed"
+        )
     log_begin()
     # where the layout is not known here, an assertion of llama.cpp is the last check
     abort_guard_begin()
@@ -177,7 +184,7 @@ cdef int state_restore(Context context, int seq_id, const uint8_t* data, size_t 
     _forget_rollback(context, seq_id)
     if n != size:
         left = _clear(context, seq_id)
-        reason = reason or "it is of a model or context with other K/V types, layers or flash attention, or too long"
+        reason = reason or "it is of other K/V types, layers or flash attention, or too long"
         raise native_error(StateError, f"llama.cpp refused the state: {reason}; {left}")
     if is_empty and seq_id != STATE_WHOLE and context._memory != NULL:
         # llama.cpp leaves in place what was there before
@@ -196,7 +203,8 @@ cdef str _clear(Context context, int seq_id):
 
 
 cdef void _forget_rollback(Context context, int seq_id) noexcept:
-    # the snapshots that a recurrent memory can go back to are not in a state: those it has are of what was there before
+    # the snapshots that a recurrent memory can go back to are not in a state: those it has are of what was
+    # there before
     if context._n_rollback == NULL:
         return
     for i in range(context.n_seq_max):
@@ -243,8 +251,8 @@ cdef int state_check_savable(Context context, uint32_t flags) except -1:
         # llama_io_write_device counts blocks as if they were numbers (src/llama-context.cpp)
         if not {values["type_k"], values["type_v"]} <= _PLAIN_TYPES:
             raise StateError(
-                f"a state with K/V types {values['type_k'].name}/{values['type_v'].name} can't be kept on the device; "
-                "save it without ON_DEVICE"
+                f"a state with K/V types {values['type_k'].name}/{values['type_v'].name} can't be kept on the "
+                "device; save it without ON_DEVICE"
             )
     return 0
 
@@ -252,14 +260,14 @@ cdef int state_check_savable(Context context, uint32_t flags) except -1:
 cdef int _check_pending(Context context) except -1:
     if context._update_pending:
         raise StateError(
-            "positions were shifted, or sequences copied, and llama.cpp does the work in the next decode: decode "
-            "something before you save or restore; nothing was changed"
+            "positions were shifted, or sequences copied, and llama.cpp does the work in the next decode: "
+            "decode something before you save or restore; nothing was changed"
         )
     return 0
 
 
 cdef size_t _check_on_device(Context context, const uint8_t* data, size_t size, uint32_t flags) except? 0:
-    """Return the size of the metadata once it is sure that its tensor data is there: llama.cpp aborts where it is not."""
+    """Return the size of the metadata, once it is sure that the data is there: llama.cpp aborts otherwise."""
     cdef int32_t saved_seq_id = -1
     if size < STATE_SEQ_HEADER + <size_t>_device_trailer.size:
         raise StateError("these bytes are not a state that was kept on the device; nothing was changed")
@@ -269,15 +277,16 @@ cdef size_t _check_on_device(Context context, const uint8_t* data, size_t size, 
     known = context._on_device.get(saved_seq_id)
     if known is None or generation != known[0]:
         raise StateError(
-            f"this state was not saved on the device by this context, or sequence {saved_seq_id} was saved there again "
-            "since; nothing was changed"
+            f"this state was not saved on the device by this context, or sequence {saved_seq_id} was saved "
+            "there again since; nothing was changed"
         )
     if flags != known[1]:
         raise StateError(
-            f"this state was saved with {StateFlags(known[1])!r}, not {StateFlags(flags)!r}; nothing was changed"
+            f"this state was saved with {StateFlags(known[1])!r}, not {StateFlags(flags)!r}; "
+            "nothing was changed"
         )
     if blake2b(<const uint8_t[:size]>data).digest() != known[2]:
-        raise StateError("this state was changed since it was saved on the device; nothing was changed in the context")
+        raise StateError("these bytes are not those of the save on the device; nothing was changed")
     return size
 
 

@@ -37,7 +37,8 @@ __all__ = [
 cdef extern from "<stdio.h>" nogil:
     FILE* fdopen(int fd, const char* mode)
 
-# types that a matrix product and a row lookup take as weights on every backend; llama.cpp does not ask before it computes
+# types that a matrix product and a row lookup take as weights on every backend; llama.cpp does not ask before
+# it computes
 cdef frozenset _WEIGHT_TYPES = frozenset((
     GgmlType.F32, GgmlType.F16, GgmlType.BF16, GgmlType.Q4_0, GgmlType.Q4_1, GgmlType.Q5_0, GgmlType.Q5_1,
     GgmlType.Q8_0, GgmlType.Q2_K, GgmlType.Q3_K, GgmlType.Q4_K, GgmlType.Q5_K, GgmlType.Q6_K,
@@ -51,7 +52,8 @@ cdef object _lock = threading.RLock()
 cdef class LoraAdapter:
     """LoRA weights for one model, from a GGUF file made by llama.cpp's ``convert_lora_to_gguf.py``.
 
-    An adapter changes nothing by itself: `Context.set_adapters` says which ones a context applies, and how strongly.
+    An adapter changes nothing by itself: `Context.set_adapters` says which ones a context applies, and how
+    strongly.
 
     Parameters
     ----------
@@ -65,7 +67,8 @@ cdef class LoraAdapter:
     AdapterError
         There is no such file, it is not a LoRA adapter, or it does not fit the model.
 
-    Lifetime: keeps its model alive; a context keeps the adapters alive that it applies. Closing the model closes it.
+    Lifetime: keeps its model alive; a context keeps the adapters alive that it applies. Closing the model
+    closes it.
     Thread safety: may be set on several contexts, in several threads.
     Source: ``llama_adapter_lora_init_from_file_ptr``.
     """
@@ -108,7 +111,7 @@ cdef class LoraAdapter:
             return
         users = _users(self)
         if users:
-            raise InUseError(f"{len(users)} contexts apply this adapter; take it off them, or close them, first")
+            raise InUseError(f"{len(users)} contexts apply this adapter; take it off, or close, them first")
         _free(self)
 
     @property
@@ -157,13 +160,14 @@ cdef class LoraAdapter:
 def adapters_set(Context context not None, adapters):
     """Say which LoRA adapters a context applies from the next decode on, and how strongly.
 
-    What the memory holds was computed without them: clear it, or restore a state, to have them applied to a prompt from
-    its beginning.
+    What the memory holds was computed without them: clear it, or restore a state, to have them applied to a
+    prompt from its beginning.
 
     Parameters
     ----------
     adapters : sequence of (LoraAdapter, float)
-        Adapters and their scales, which replace those in use; a scale of 0 leaves an adapter out. Nothing for none.
+        Adapters and their scales, which replace those in use; a scale of 0 leaves an adapter out. Nothing for
+        none.
 
     Raises
     ------
@@ -285,12 +289,13 @@ cdef c_llama.llama_adapter_lora* _load(Model model, object file, object name) ex
 
 
 cdef FILE* _stream_open(object file) except NULL:
-    """Return a C stream that stands where a file object stands; both are independent of each other afterwards."""
+    """Return a C stream that stands where a file object stands; each goes its own way afterwards."""
     cdef FILE* stream
     cdef int fd = -1
     try:
         position = file.tell()
-        fd = os.open(f"/dev/fd/{file.fileno()}", os.O_RDONLY) if os.path.isdir("/dev/fd") else os.dup(file.fileno())
+        number = file.fileno()
+        fd = os.open(f"/dev/fd/{number}", os.O_RDONLY) if os.path.isdir("/dev/fd") else os.dup(number)
     except (OSError, AttributeError):
         # not backed by a file, as io.BytesIO: put what is left of it into one
         with tempfile.TemporaryFile() as spooled:
@@ -308,7 +313,9 @@ cdef FILE* _stream_open(object file) except NULL:
     return stream
 
 
-cdef c_llama.llama_adapter_lora* _lora_init(c_llama.llama_model* model, FILE* stream, object name) except NULL:
+cdef c_llama.llama_adapter_lora* _lora_init(
+    c_llama.llama_model* model, FILE* stream, object name
+) except NULL:
     cdef c_llama.llama_adapter_lora* adapter = NULL
     log_begin()
     with _lock:
@@ -326,7 +333,7 @@ cdef c_llama.llama_adapter_lora* _lora_init(c_llama.llama_model* model, FILE* st
 
 
 cdef int _check_lora(Model model, FILE* stream, object name) except -1:
-    """Check what llama.cpp takes on trust and aborts over, now or in the first decode (src/llama-adapter.cpp)."""
+    """Check what llama.cpp aborts over, at once or in the first decode (src/llama-adapter.cpp)."""
     cdef c_gguf.gguf_context* file
     cdef c_gguf.gguf_init_params params
     cdef long start = ftell(stream)
@@ -372,7 +379,7 @@ def _check_tensors(tensors, n_expert, name):
         # experts are looked up by number in each of the two
         n_matrices = n_expert if "_exps." in tensor else 1
         if "_chexps." in tensor or shape[2] != n_matrices or shape[3] != 1:
-            raise AdapterError(f"{tensor} of {name} has the shape {shape[::-1]}, which does not fit the model")
+            raise AdapterError(f"{tensor} of {name} has shape {shape[::-1]}, which does not fit the model")
         pair = tensor.removesuffix(".lora_a")
         if pair != tensor and pair.endswith("token_embd.weight"):
             # here llama.cpp compares the other sides only (llama_adapter_lora_init_impl)

@@ -22,6 +22,7 @@ from llamacy.types import ContextType
 
 __all__ = ["DecisionOrder", "ExtendedBatch"]
 
+
 class DecisionOrder(IntEnum):
     """Part that an entry plays in a joint decision head (`enum llama_decision_order`)."""
 
@@ -36,8 +37,8 @@ class DecisionOrder(IntEnum):
 cdef class ExtendedBatch:
     """Input of one `process` call, on one context: entries with a token, an embedding, or both.
 
-    Entries are numbered from 0 in the order in which they were added. A token without positions goes on from the entry
-    before it of the same sequence, or from the memory. Embeddings are copied.
+    Entries are numbered from 0 in the order in which they were added. A token without positions goes on from
+    the entry before it of the same sequence, or from the memory. Embeddings are copied.
 
     Parameters
     ----------
@@ -189,8 +190,8 @@ cdef class ExtendedBatch:
         seq_id : int
             Its sequence.
         embd : buffer of float32
-            The embedding, which is copied: `Model.n_embd_inp` numbers, or as many as the encoder takes; of one dimension
-            or several rows.
+            The embedding, which is copied: `Model.n_embd_inp` numbers, or as many as the encoder takes; of
+            one dimension or several rows.
 
         Returns
         -------
@@ -317,21 +318,21 @@ cdef class ExtendedBatch:
         IndexError
             There is no such entry.
         InvalidBatchError
-            The context takes no states, the state has another width, the entry has one, or one after it has; nothing was
-            changed.
+            The context takes no states, the state has another width, the entry has one, or one after it has;
+            nothing was changed.
 
         Source: ``llama_batch_ext_set_embd_state``.
         """
         cdef const float[::1] row = _floats(state)
         _check_entry(self, index)
         if index <= self._last_state:
-            raise InvalidBatchError(f"entry {index} can't get a state: entry {self._last_state} has one already")
+            raise InvalidBatchError(f"entry {index} gets no state: entry {self._last_state} has one already")
         log_begin()
         if not c_llama.llama_batch_ext_set_embd_state(self._ptr, index, _native_embd(row)):
             raise native_error(
                 InvalidBatchError,
-                f"entry {index} can't get a state of {row.shape[0]} numbers: a multi-token-prediction context takes "
-                f"{self.context.n_embd_out}, others take none",
+                f"entry {index} can't get a state of {row.shape[0]} numbers: a context for multi-token "
+                f"prediction takes {self.context.n_embd_out}, others take none",
             )
         self._entries[index].has_state = True
         self._last_state = index
@@ -344,7 +345,8 @@ cdef class ExtendedBatch:
         IndexError
             There is no such entry.
 
-        Source: ``llama_batch_ext_set_output_logits``, and ``llama_batch_ext_set_output_embd``, which is the same.
+        Source: ``llama_batch_ext_set_output_logits``, and ``llama_batch_ext_set_output_embd``, which is the
+        same.
         """
         _check_entry(self, index)
         c_llama.llama_batch_ext_set_output_logits(self._ptr, index, value)
@@ -418,7 +420,7 @@ cdef int _check_add(ExtendedBatch self, int seq_id) except -1:
     if self._spoiled:
         batch_ext_raise_unusable(self)
     if <int>self._entries.size() >= self.capacity:
-        raise BatchFullError(f"the batch is full: its context takes {self.capacity} entries at once (n_batch)")
+        raise BatchFullError(f"the batch is full: its context takes {self.capacity} at once (n_batch)")
     return 0
 
 
@@ -435,9 +437,10 @@ cdef int _added(ExtendedBatch self, int index, int seq_id, bint has_token) excep
 
 
 cdef int _set_embd(ExtendedBatch self, int index, const float[::1] row) except -1:
-    # native code puts embeddings behind each other as they come, and reads them as if they were in the order of entries
+    # native code puts embeddings behind each other as they come, and reads them as if they were in the order
+    # of entries
     if index <= self._last_embd:
-        raise InvalidBatchError(f"entry {index} can't get an embedding: entry {self._last_embd} has one already")
+        raise InvalidBatchError(f"entry {index} gets no embedding: entry {self._last_embd} has one already")
     log_begin()
     if not c_llama.llama_batch_ext_set_embd_token(self._ptr, index, _native_embd(row)):
         raise native_error(

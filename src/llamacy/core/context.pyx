@@ -139,6 +139,7 @@ cdef class Context:
         self._has_encoder = c_llama.llama_model_has_encoder(c_model) or model.architecture in _DRAFT_ENCODERS
         self._n_outputs_max = c.n_outputs_max or self.n_batch
         self._embeddings = c.embeddings
+        self._needs_state = c.ctx_type == c_llama.LLAMA_CONTEXT_TYPE_MTP
         self._causal = c_llama.llama_get_causal_attn(self._ptr)
         self._output_rows = self.n_seq_max
         self._output_capacity = context_output_bytes(self, self.n_seq_max)
@@ -170,8 +171,12 @@ cdef class Context:
         """
         if self._ptr != NULL:
             self._check_closable()
-            children_close(self._children)
-            _free(self)
+            context_acquire(self)  # nobody may begin to run it while it is taken apart
+            try:
+                children_close(self._children)
+                _free(self)
+            finally:
+                context_release(self)
 
     @property
     def closed(self):
@@ -284,7 +289,7 @@ cdef class Context:
         cdef bint encoder = c_llama.llama_model_has_encoder(model_handle(self.model))
         if self._memory != NULL and any(self.memory.seq_pos_max(seq_id) >= 0 for seq_id in range(self.n_seq_max)):
             raise InUseError("warm_up clears the memory, which is not empty")
-        if self.n_vocab == 0 or self._n_embd_inp <= 0:
+        if self.n_vocab == 0 or self._n_embd_inp <= 0 or self._needs_state:
             return
         vocab = self.model.vocab
         token = next((token for token in (vocab.bos, vocab.eos) if token is not None), 0)

@@ -44,7 +44,8 @@ cdef class ControlVector:
     AdapterError
         The shape is wrong, a number is not finite, or a layer has no row.
 
-    Shapes: float32, (n_layers, n_embd), C order; the vector exports its copy by the buffer protocol, read-only.
+    Shapes: float32, (n_layers, n_embd), C order; the vector exports its copy by the buffer protocol,
+    read-only.
     Lifetime: llama.cpp copies the numbers when the vector is set on a context.
     """
 
@@ -57,7 +58,7 @@ cdef class ControlVector:
         last = rows.shape[0] if il_end is None else il_end
         if not 1 <= il_start <= last <= rows.shape[0]:
             raise AdapterError(
-                f"layers {il_start} to {last} were asked for, but there are directions for 1 to {rows.shape[0]}"
+                f"layers {il_start} to {last} were asked for; there are directions for 1 to {rows.shape[0]}"
             )
         self._data = <float*>malloc(n * sizeof(float))
         if self._data == NULL:
@@ -65,7 +66,7 @@ cdef class ControlVector:
         memcpy(self._data, &rows[0, 0], n * sizeof(float))
         for i in range(n):
             if not isfinite(self._data[i]):
-                raise AdapterError(f"row {i // rows.shape[1]} of the control vector has a number that is not finite")
+                raise AdapterError(f"row {i // rows.shape[1]} has a number that is not finite")
         self._shape[0] = rows.shape[0]
         self._shape[1] = rows.shape[1]
         self._strides[0] = rows.shape[1] * sizeof(float)
@@ -162,8 +163,8 @@ def control_vector_set(Context context not None, ControlVector vector):
             raise AdapterError(f"the control vector has width {vector._shape[1]}, the model {n_embd}")
         if vector._shape[0] > n_layers:
             raise AdapterError(
-                f"the control vector has directions for the layers 1 to {vector._shape[0]}, the model has layers up to "
-                f"{n_layers}"
+                f"the control vector has directions for the layers 1 to {vector._shape[0]}, the model has "
+                f"layers up to {n_layers}"
             )
         # llama.cpp leaves rows that are not given as an earlier vector set them
         n = <size_t>n_layers * n_embd
@@ -206,7 +207,8 @@ cdef object _rows(object data):
         view = memoryview(b"".join(row.tobytes() for row in rows)).cast("f", (len(rows), len(rows[0])))
     if view.ndim != 2 or view.format != "f" or not view.c_contiguous:
         raise AdapterError(
-            f"a control vector needs float32 of shape (n_layers, n_embd) in C order, not {view.format!r} of {view.shape}"
+            f"a control vector needs float32 of shape (n_layers, n_embd) in C order, not {view.format!r} of "
+            f"{view.shape}"
         )
     return view
 

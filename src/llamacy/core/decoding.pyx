@@ -256,7 +256,9 @@ cdef int _check_batch(Context self, Batch batch, bint all_outputs) except -1 nog
     cdef int i, j
     if batch._c == NULL or n_tokens == 0:
         with gil:
-            raise InvalidBatchError("the batch is closed" if batch._c == NULL else "the batch is empty")
+            if batch._c == NULL:
+                raise_closed("batch")
+            raise InvalidBatchError("the batch is empty")
     for i in range(n_tokens):
         n_outputs += batch._logits[i] != 0
         if batch._token != NULL and not 0 <= batch._token[i] < self.n_vocab:

@@ -474,20 +474,19 @@ cdef class _Grammar:
     ) except -1:
         """Bound the stacks at run time, and refuse rules that never come to a character."""
         cdef vector[double] ways                # ways to begin a rule; those of a component are added up
-        cdef vector[char] live                  # some way begins with a character or is empty
+        cdef vector[char] begins                # some way begins with a character
         cdef size_t first = 0, last, i, j, k
         cdef double total, here
         cdef bint alive
         cdef int rule, symbol
         ways.assign(self.rules.size(), 0)
-        live.assign(self.rules.size(), 0)
+        begins.assign(self.rules.size(), 0)
         while first < order.size():
             last = first
             total = 0
             alive = False
             while last < order.size() and component[order[last]] == component[order[first]]:
                 rule = order[last]
-                alive |= nullable[rule]
                 for i in range(self.rules[rule].size()):
                     total += 1
                     for j in range(self.rules[rule][i].size()):
@@ -497,14 +496,14 @@ cdef class _Grammar:
                             break
                         if component[symbol] != component[rule]:
                             total += ways[symbol]
-                            alive |= live[symbol]
+                            alive |= begins[symbol]
                         if not nullable[symbol]:
                             break
                 last += 1
             for k in range(first, last):
                 ways[order[k]] = total
-                live[order[k]] = alive
-                if not alive:
+                begins[order[k]] = alive
+                if not alive and not nullable[order[k]]:
                     raise self.error(
                         f"rule {self.name_of(order[k])} never comes to a character", self.used[self.owners[order[k]]])
             first = last

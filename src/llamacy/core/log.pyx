@@ -32,6 +32,8 @@ cdef enum:
     OFF = 100
 
 cdef object _logger = logging.getLogger("llamacy.native")
+# without it, `logging` would write errors to standard error where nobody has set it up
+_logger.addHandler(logging.NullHandler())
 cdef int _floor = 3
 cdef bint _installed = False
 

@@ -107,6 +107,8 @@ cdef class Model:
             if self._n_uses:
                 raise InUseError("another thread works with the model now")
             children_close(self._children)
+            if self._n_uses or self._children:  # begun while the children were closed
+                raise InUseError("another thread works with the model now")
             _free(self)
 
     @property

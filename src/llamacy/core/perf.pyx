@@ -3,7 +3,8 @@
 
 from llamacy.core.context cimport Context
 from llamacy.core.decoding cimport context_acquire, context_release
-from llamacy.core.sampler cimport SamplerChain, sampler_handle
+from llamacy.core.sampler cimport SamplerChain
+from llamacy.core.sampler_base cimport sampler_acquire, sampler_release
 from llamacy.native cimport ggml_backend as c_backend
 from llamacy.native cimport llama as c_llama
 from llamacy.native cimport llama_ext as c_ext
@@ -124,7 +125,10 @@ def perf_sampler(SamplerChain chain not None):
 
     Source: ``llama_perf_sampler``.
     """
-    cdef c_llama.llama_perf_sampler_data data = c_llama.llama_perf_sampler(sampler_handle(chain))
+    cdef c_llama.llama_perf_sampler_data data
+    sampler_acquire(chain)
+    data = c_llama.llama_perf_sampler(chain._ptr)
+    sampler_release(chain)
     return PerfSampler(t_sample_ms=data.t_sample_ms, n_sample=data.n_sample)
 
 
@@ -133,7 +137,9 @@ def perf_sampler_reset(SamplerChain chain not None):
 
     Source: ``llama_perf_sampler_reset``.
     """
-    c_llama.llama_perf_sampler_reset(sampler_handle(chain))
+    sampler_acquire(chain)
+    c_llama.llama_perf_sampler_reset(chain._ptr)
+    sampler_release(chain)
 
 
 def memory_breakdown(Context context not None):
@@ -159,7 +165,7 @@ def memory_breakdown(Context context not None):
         name = c_backend.ggml_backend_buft_name(entry.first).decode("utf-8", "replace")
         before = uses.get(name, MemoryUse(None, 0, 0, 0))
         uses[name] = MemoryUse(
-            device=before.device if device == NULL else c_backend.ggml_backend_dev_name(device).decode("utf-8", "replace"),
+            device=before.device if device == NULL else c_backend.ggml_backend_dev_name(device).decode(),
             model_bytes=before.model_bytes + entry.second.model,
             context_bytes=before.context_bytes + entry.second.context,
             compute_bytes=before.compute_bytes + entry.second.compute,

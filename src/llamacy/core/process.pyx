@@ -63,7 +63,8 @@ def process(ExtendedBatch batch not None, kind="decode"):
     except LlamacyError:
         raise
     except (IndexError, RuntimeError) as error:
-        raise native_error(EncodeError if encode else DecodeFatalError, f"{kind} failed inside: {error}") from None
+        cls = EncodeError if encode else DecodeFatalError
+        raise native_error(cls, f"{kind} failed inside: {error}") from None
     finally:
         batch._busy -= 1
     if has_stashed():
@@ -108,7 +109,7 @@ cdef int _process(ExtendedBatch self, Context context, bint encode) except -1 no
 
 
 cdef int _check(ExtendedBatch self, Context context, bint all_outputs, bint encode) except -1 nogil:
-    """Refuse what llama.cpp aborts on or silently gets wrong, and fill in positions; returns the number of outputs."""
+    """Refuse what llama.cpp aborts on or gets wrong, and fill in positions; returns the number of outputs."""
     cdef int n_tokens = <int>self._entries.size()
     cdef int n_outputs = 0
     cdef int i
@@ -125,7 +126,8 @@ cdef int _check(ExtendedBatch self, Context context, bint all_outputs, bint enco
         if self._needs_state and not self._entries[i].has_state:
             with gil:
                 raise InvalidBatchError(
-                    f"entry {i} has no hidden state, which a context for multi-token prediction needs (set_embd_state)"
+                    f"entry {i} has no hidden state, which a context for multi-token prediction needs "
+                    "(set_embd_state)"
                 )
     if context._embeddings or all_outputs:
         n_outputs = n_tokens
@@ -133,14 +135,14 @@ cdef int _check(ExtendedBatch self, Context context, bint all_outputs, bint enco
     if all_outputs and n_tokens > context.n_ubatch:
         with gil:
             raise InvalidBatchError(
-                f"the encoder takes all {n_tokens} entries as one micro-batch, but n_ubatch is {context.n_ubatch}"
+                f"the encoder takes all {n_tokens} entries at once, but n_ubatch is {context.n_ubatch}"
             )
     _fill_positions(self, context, all_outputs)
     return n_outputs
 
 
 cdef int _fill_positions(ExtendedBatch self, Context context, bint from_zero) except -1 nogil:
-    """Set the positions that were left open, and refuse those that llama.cpp takes although they are not in order."""
+    """Set positions that were left open, and refuse those that llama.cpp takes although they are out of order."""
     cdef vector[int32_t] last
     cdef int32_t[4] positions
     cdef int32_t before
@@ -167,8 +169,8 @@ cdef int _fill_positions(ExtendedBatch self, Context context, bint from_zero) ex
         if context.model._n_positions_max and entry.pos >= context.model._n_positions_max:
             with gil:
                 raise InvalidBatchError(
-                    f"position {entry.pos} of entry {i} is past the {context.model._n_positions_max} positions that "
-                    f"models of the architecture {context.model.architecture!r} have learned"
+                    f"position {entry.pos} of entry {i} is past the {context.model._n_positions_max} positions "
+                    f"that models of the architecture {context.model.architecture!r} have learned"
                 )
         last[entry.seq_id] = entry.pos
     return 0

