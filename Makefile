@@ -10,7 +10,7 @@ BENCH_ARGS ?=
 PROMPT ?= The three most important things to know about the sea are
 
 # What the extension modules are built from.
-SOURCES := $(shell find src -name '*.pyx' -o -name '*.pxd' -o -path src/llamacy/include -prune -o -name '*.h' -print) \
+SOURCES := $(shell find src -path src/llamacy/include -prune -o \( -name '*.pyx' -o -name '*.pxd' -o -name '*.h' \) -print) \
            $(wildcard buildtools/*.py buildtools/cmake/*) setup.py vendor/PIN.toml
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -94,7 +94,7 @@ $(VENV)/.dev: $(VENV)/.tools | $(VENV)/.installed
 
 .venv-asan/.tools: pyproject.toml
 	$(call make_venv,.venv-asan)
-	.venv-asan/bin/python -m pip install -q numpy platformdirs tqdm pytest pytest-timeout hypothesis
+	.venv-asan/bin/python -m pip install -q numpy platformdirs tqdm pytest pytest-timeout hypothesis gguf
 	@touch $@
 
 .venv-asan/.installed: .venv-asan/.tools $(SOURCES) $(shell find src -name '*.py')

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from harness.cases import MARKS, Case, cases, growth_request, window
+from harness.cases import MARKS, Case, cases, growth_request, second_half
 from harness.compare import CLOCKS, Ratio, Series, alternate, milliseconds
 from harness.models import add_model_argument, model_path
 from harness.table import print_table, progress
@@ -42,7 +42,7 @@ def main() -> int:
     chosen = [case for case in cases(quick=arguments.quick) if arguments.only in f"{case.model}: {case.name}"]
     rows = measure(chosen, models, arguments.sets)
     if arguments.only in "micro: growth":
-        rows += measure_growth(models["micro"], arguments.sets, 2 if arguments.quick else 4)
+        rows += measure_growth(models["micro"], arguments.sets, 2 if arguments.quick else 6)
     print_rows(rows)
     if peers:
         print_peers(measure_peers(chosen, models, peers))
@@ -82,12 +82,13 @@ def measure_growth(path: Path, n_sets: int, rounds: int) -> list[dict[str, Any]]
                 progress(f"set {number + 1} of {n_sets}: growth, {'streamed text' if text else 'generate'}")
                 alternate((native, llamacy), growth_request(text), rounds, series)
         first = None
-        for number, mark in enumerate(MARKS):
-            ratios = {clock: series.ratio("llamacy", "native", window(number), clock) for clock in CLOCKS}
+        for mark in MARKS:
+            span = second_half(mark)
+            ratios = {clock: series.ratio("llamacy", "native", span, clock) for clock in CLOCKS}
             first = first or ratios["cpu"].median
             growth = first / ratios["cpu"].median - 1
             name = f"{'streamed text' if text else 'generate'}, token {mark}"
-            row = _fields("micro", name, series, window(number), 48, ratios)
+            row = _fields("micro", name, series, span, mark - mark // 2, ratios)
             rows.append({**row, "target": None, "growth": growth, "kept": growth <= _GROWTH})
     progress()
     return rows
@@ -146,9 +147,7 @@ def _text(data: bytes) -> str:
 
 def print_rows(rows: list[dict[str, Any]]) -> None:
     """Print the table of llamacy against the native loop."""
-    print(
-        "n_threads=1; milliseconds of CPU time a token; ratio native/llamacy: median and quartiles of rounds"
-    )
+    print("n_threads=1; milliseconds of CPU time a token; ratio native/llamacy: median and quartiles of rounds")
     clocks = [f"ratio, {clock} time" for clock in CLOCKS]
     lines = [("model", "case", "native", "llamacy", *clocks, "promise", "output", "")]
     for row in rows:

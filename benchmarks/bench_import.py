@@ -74,9 +74,7 @@ def main() -> int:
     return 1 if missed else 0
 
 
-def measure(
-    own: Statement, other: Statement, rounds: int
-) -> list[tuple[tuple[float, float], tuple[float, float]]]:
+def measure(own: Statement, other: Statement, rounds: int) -> list[tuple[tuple[float, float], tuple[float, float]]]:
     """Run both in turn, each round in the other order; the first round only warms up."""
     times = []
     for number in range(rounds + 1):

@@ -28,9 +28,7 @@ def micro_model(tokenizer: Path) -> Path:
         name = f"micro-{_VERSION}-{len(source.metadata['tokenizer.ggml.tokens'])}.gguf"
         path = cache_dir() / name
         if not path.is_file():
-            metadata = {
-                key: source.metadata[key] for key in source.metadata if key.startswith("tokenizer.ggml.")
-            }
+            metadata = {key: source.metadata[key] for key in source.metadata if key.startswith("tokenizer.ggml.")}
             _write(path, metadata, n_embd=64, n_head=4, n_ff=128)
             del metadata
     return path

@@ -42,9 +42,7 @@ class NativeBuild:
         """Files that belong into the package."""
         if not self.bundled:
             return []
-        return sorted(
-            path for path in self.library_folder.iterdir() if path.is_file() and path.suffix != ".json"
-        )
+        return sorted(path for path in self.library_folder.iterdir() if path.is_file() and path.suffix != ".json")
 
 
 def native_build(options: BuildOptions, tree: Path) -> NativeBuild:
@@ -115,19 +113,13 @@ def build_facts(
     """What the key of a native build is made of."""
     pin = read_pin()
     stamp = tree / ".llamacy-stamp"
-    pinned = (
-        tree == paths.VENDORED_TREE
-        and stamp.is_file()
-        and stamp.read_text(encoding="utf-8").strip() == pin.stamp
-    )
+    pinned = tree == paths.VENDORED_TREE and stamp.is_file() and stamp.read_text(encoding="utf-8").strip() == pin.stamp
     return {
         "tag": pin.tag if pinned else "own",
         "tree": pin.stamp if pinned else native_cache.hash_tree(tree, _SOURCE_FOLDERS),
         "definitions": dict(sorted(definitions.items())),
         "arguments": list(options.other_arguments),
-        "recipe": native_cache.hash_files(
-            [p for p in paths.CMAKE_PROJECT.iterdir() if p.is_file()], paths.ROOT
-        ),
+        "recipe": native_cache.hash_files([p for p in paths.CMAKE_PROJECT.iterdir() if p.is_file()], paths.ROOT),
         **fingerprint,
     }
 
@@ -143,15 +135,11 @@ def find_program(name: str) -> str | None:
     return shutil.which(name)
 
 
-def _run_cmake(
-    options: BuildOptions, tree: Path, definitions: dict[str, str], work: Path, staging: Path
-) -> None:
+def _run_cmake(options: BuildOptions, tree: Path, definitions: dict[str, str], work: Path, staging: Path) -> None:
     _check_toolkits(definitions)
     cmake = find_program("cmake")
     if cmake is None:
-        raise BuildError(
-            "cmake is missing: pip install cmake ninja (a normal `pip install .` does that itself)."
-        )
+        raise BuildError("cmake is missing: pip install cmake ninja (a normal `pip install .` does that itself).")
     log = work.with_suffix(".log")
     _drop_foreign_work(work)
     configure = [cmake, "-S", str(paths.CMAKE_PROJECT), "-B", str(work), f"-DLLAMACY_TREE={tree.as_posix()}"]
@@ -160,11 +148,7 @@ def _run_cmake(
     configure += ["-DGIT_EXE=", f"-DCMAKE_INSTALL_PREFIX={staging}"]
     configure += options.other_arguments
     ninja = find_program("ninja")
-    if (
-        ninja
-        and sys.platform != "win32"
-        and not any(word.startswith("-G") for word in options.other_arguments)
-    ):
+    if ninja and sys.platform != "win32" and not any(word.startswith("-G") for word in options.other_arguments):
         configure += ["-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={ninja}"]
     log.parent.mkdir(parents=True, exist_ok=True)
     log.write_bytes(b"")
@@ -271,20 +255,13 @@ def _refuse_unused(output: str, options: BuildOptions, tree: Path) -> None:
 
 def _check_toolkits(definitions: dict[str, str]) -> None:
     """Say in one line that a GPU toolkit is missing, before CMake says it in fifty."""
-    if (
-        is_on(definitions.get("GGML_CUDA", "OFF"))
-        and "CMAKE_CUDA_COMPILER" not in definitions
-        and not _find_nvcc()
-    ):
+    if is_on(definitions.get("GGML_CUDA", "OFF")) and "CMAKE_CUDA_COMPILER" not in definitions and not _find_nvcc():
         raise BuildError(
             f"CMAKE_ARGS asks for CUDA (GGML_CUDA={definitions['GGML_CUDA']}), but nvcc isn't found: install "
             "the CUDA toolkit, put nvcc on PATH, or name it in CUDACXX or with -DCMAKE_CUDA_COMPILER."
         )
     if is_on(definitions.get("GGML_HIP", "OFF")) and not (
-        shutil.which("hipcc")
-        or shutil.which("hipconfig")
-        or os.environ.get("ROCM_PATH")
-        or Path("/opt/rocm").exists()
+        shutil.which("hipcc") or shutil.which("hipconfig") or os.environ.get("ROCM_PATH") or Path("/opt/rocm").exists()
     ):
         raise BuildError(
             f"CMAKE_ARGS asks for HIP (GGML_HIP={definitions['GGML_HIP']}), but no ROCm is found: install "

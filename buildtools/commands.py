@@ -62,10 +62,7 @@ class BuildNative(build_ext):
         """Remove files of earlier builds from the build folder: a module that was renamed must not be "
         "shipped twice."""
         python = self.get_finalized_command("build_py")
-        wanted = {
-            Path(name).resolve()
-            for name in (*python.get_outputs(include_bytecode=False), *self.get_outputs())
-        }
+        wanted = {Path(name).resolve() for name in (*python.get_outputs(include_bytecode=False), *self.get_outputs())}
         for path in sorted(package.rglob("*")):
             if path.is_file() and path.resolve() not in wanted:
                 path.unlink()

@@ -69,9 +69,7 @@ class Compiler:
         flag = "-mcpu=native" if platform.machine().lower() in {"arm64", "aarch64"} else "-march=native"
         found = _output([*self.command, flag, "-E", "-v", "-x", "c++", os.devnull])
         # Only the target switches: cache sizes and the like change nothing that the code may do.
-        switches = re.findall(
-            r"\s(-m(?:arch|cpu|tune|no-)?[=\w.+-]*|-target-feature \S+|-target-cpu \S+)", found
-        )
+        switches = re.findall(r"\s(-m(?:arch|cpu|tune|no-)?[=\w.+-]*|-target-feature \S+|-target-cpu \S+)", found)
         return " ".join(sorted(set(switches)))
 
     def native_features(self) -> tuple[str, ...]:

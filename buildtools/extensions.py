@@ -109,9 +109,7 @@ def stamp_file(folder: Path, options: BuildOptions, native: NativeBuild) -> Path
 def configure(extension: Extension, options: BuildOptions, native: NativeBuild, stamp: Path) -> None:
     """Fill in how one extension is compiled and linked."""
     pyx = paths.SOURCE.joinpath(*extension.name.split(".")).with_suffix(".pyx")
-    text = "\n".join(
-        name.read_text(encoding="utf-8") for name in (pyx, pyx.with_suffix(".pxd")) if name.is_file()
-    )
+    text = "\n".join(name.read_text(encoding="utf-8") for name in (pyx, pyx.with_suffix(".pxd")) if name.is_file())
     compile_args, link_args, macros = compile_flags(options)
     wanted = ["mtmd"] if _MTMD.search(text) else []
     # Never ggml-cpu: its functions are asked for by name at run time, so one module serves every layout.
@@ -129,9 +127,7 @@ def configure(extension: Extension, options: BuildOptions, native: NativeBuild, 
         extension.extra_link_args = [*link_args, f"-Wl,-rpath,{rpath}"]
 
 
-def cythonize_all(
-    extensions: list[Extension], options: BuildOptions, build_folder: Path, force: bool = False
-) -> None:
+def cythonize_all(extensions: list[Extension], options: BuildOptions, build_folder: Path, force: bool = False) -> None:
     """Turn the .pyx sources of extensions into C++, in place of their `sources`."""
     try:
         from Cython.Build import cythonize

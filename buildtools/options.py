@@ -153,9 +153,7 @@ def parse_cmake_args(text: str) -> tuple[list[tuple[str, str]], list[str]]:
     try:
         words = shlex.split(re.sub(r";(?=-)", " ", text))
     except ValueError as error:
-        raise BuildError(
-            f"CMAKE_ARGS can't be split into words ({error}): {text!r}; check its quotes."
-        ) from error
+        raise BuildError(f"CMAKE_ARGS can't be split into words ({error}): {text!r}; check its quotes.") from error
     definitions: list[tuple[str, str]] = []
     rest: list[str] = []
     position = 0
@@ -192,8 +190,7 @@ def check_names(definitions: list[tuple[str, str]], environ: Mapping[str, str], 
         if name in _FIXED and is_on(value) is not _FIXED[name][0]:
             wanted, why = _FIXED[name]
             raise BuildError(
-                f"CMAKE_ARGS sets {name}={value}, but llamacy builds with "
-                f"{name}={'ON' if wanted else 'OFF'}: {why}."
+                f"CMAKE_ARGS sets {name}={value}, but llamacy builds with {name}={'ON' if wanted else 'OFF'}: {why}."
             )
     if any(name.startswith(("GGML_", "LLAMA_")) for name, _ in definitions):
         # CMake would not warn: ggml's own file reads every variable that starts with GGML_.
@@ -237,19 +234,11 @@ def read_options(tree: Path, environ: Mapping[str, str] | None = None) -> BuildO
     check_names(definitions, environ, tree)
     jobs = environ.get("LLAMACY_JOBS") or environ.get("CMAKE_BUILD_PARALLEL_LEVEL") or ""
     if jobs and not re.fullmatch(r"[1-9][0-9]{0,3}", jobs):
-        raise BuildError(
-            f"LLAMACY_JOBS (or CMAKE_BUILD_PARALLEL_LEVEL) is {jobs!r}: give a whole number from 1."
-        )
+        raise BuildError(f"LLAMACY_JOBS (or CMAKE_BUILD_PARALLEL_LEVEL) is {jobs!r}: give a whole number from 1.")
     sanitize = environ.get("LLAMACY_SANITIZE", "").replace(" ", "")
-    bad = [
-        name
-        for name in sanitize.split(",")
-        if name and name not in {"address", "undefined", "thread", "leak"}
-    ]
+    bad = [name for name in sanitize.split(",") if name and name not in {"address", "undefined", "thread", "leak"}]
     if bad:
-        raise BuildError(
-            f"LLAMACY_SANITIZE names {bad[0]!r}: give a list of address, undefined, thread, leak."
-        )
+        raise BuildError(f"LLAMACY_SANITIZE names {bad[0]!r}: give a list of address, undefined, thread, leak.")
     options = BuildOptions(
         debug=is_on(environ.get("LLAMACY_DEBUG", "")),
         sanitize=sanitize,
@@ -257,16 +246,12 @@ def read_options(tree: Path, environ: Mapping[str, str] | None = None) -> BuildO
         linetrace=is_on(environ.get("LLAMACY_LINETRACE", "")),
         fast_compile=is_on(environ.get("LLAMACY_FAST_COMPILE", "")),
         jobs=int(jobs) if jobs else _cores(),
-        system_llama=environ.get("LLAMACY_SYSTEM_LLAMA", "")
-        if is_on(environ.get("LLAMACY_SYSTEM_LLAMA", ""))
-        else "",
+        system_llama=environ.get("LLAMACY_SYSTEM_LLAMA", "") if is_on(environ.get("LLAMACY_SYSTEM_LLAMA", "")) else "",
         definitions=tuple(definitions),
         other_arguments=tuple(rest),
     )
     if options.system_llama and options.wheel:
-        raise BuildError(
-            "LLAMACY_SYSTEM_LLAMA and LLAMACY_WHEEL are both set: a wheel carries its own libraries."
-        )
+        raise BuildError("LLAMACY_SYSTEM_LLAMA and LLAMACY_WHEEL are both set: a wheel carries its own libraries.")
     if options.system_llama and (definitions or rest):
         raise BuildError(
             "LLAMACY_SYSTEM_LLAMA and CMAKE_ARGS are both set: with an installed llama.cpp nothing is "

@@ -80,6 +80,5 @@ def read_pin(path: Path = PIN_FILE) -> Pin:
         )
     except (OSError, ValueError, KeyError) as error:
         raise BuildError(
-            f"{path} can't be read as a pin file ({type(error).__name__}: {error}); restore it from the "
-            "repository."
+            f"{path} can't be read as a pin file ({type(error).__name__}: {error}); restore it from the repository."
         ) from error

@@ -64,9 +64,7 @@ def config_files(environ: Mapping[str, str]) -> list[Path]:
     return files
 
 
-def read_pip_settings(
-    environ: Mapping[str, str] | None = None, files: list[Path] | None = None
-) -> PipSettings:
+def read_pip_settings(environ: Mapping[str, str] | None = None, files: list[Path] | None = None) -> PipSettings:
     """Read the settings.
 
     Parameters
@@ -117,8 +115,7 @@ def _read_file(path: Path) -> dict[str, str]:
         parser.read(path, encoding="utf-8")
     except (OSError, UnicodeDecodeError, configparser.Error) as error:
         raise BuildError(
-            f"pip's configuration file {path} can't be read ({error}): mend it, or set "
-            f"PIP_CONFIG_FILE={os.devnull}."
+            f"pip's configuration file {path} can't be read ({error}): mend it, or set PIP_CONFIG_FILE={os.devnull}."
         ) from error
     values: dict[str, str] = {}
     for section in _SECTIONS:

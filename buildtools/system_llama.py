@@ -59,8 +59,7 @@ def system_build(value: str, tree: Path, overlay: Path) -> NativeBuild:
             break
     else:
         raise BuildError(
-            f"LLAMACY_SYSTEM_LLAMA={value}: {prefix} has llama.h, but no {stem}llama{suffix} in its lib "
-            "folders."
+            f"LLAMACY_SYSTEM_LLAMA={value}: {prefix} has llama.h, but no {stem}llama{suffix} in its lib folders."
         )
     missing = [name for name in _TARGETS if not (folder / f"{stem}{name}{suffix}").is_file()]
     if missing:
@@ -79,8 +78,7 @@ def system_build(value: str, tree: Path, overlay: Path) -> NativeBuild:
             source = tree / relative
         if not source.is_file():
             raise BuildError(
-                f"LLAMACY_SYSTEM_LLAMA={value}: neither {prefix / 'include'} nor {tree} has "
-                f"{Path(relative).name}."
+                f"LLAMACY_SYSTEM_LLAMA={value}: neither {prefix / 'include'} nor {tree} has {Path(relative).name}."
             )
         target = overlay / relative
         target.parent.mkdir(parents=True, exist_ok=True)

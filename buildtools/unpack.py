@@ -57,8 +57,7 @@ def unpack(
                 if not member.isreg():
                     # A link could point anywhere, now or once another entry has been written.
                     raise BuildError(
-                        f"{archive.name} holds {member.name!r}, which isn't a plain file: this archive isn't "
-                        "trusted."
+                        f"{archive.name} holds {member.name!r}, which isn't a plain file: this archive isn't trusted."
                     )
                 source = tar.extractfile(member)
                 assert source is not None

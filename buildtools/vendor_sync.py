@@ -221,8 +221,7 @@ def _unpack(pin: Pin, archive: Path, fresh: Path) -> None:
         count = unpack(archive, top, pin.keeps, fresh, advanced)
     if not (fresh / "CMakeLists.txt").is_file():
         raise BuildError(
-            f"{pin.file} has no {top}/CMakeLists.txt ({count} files fit): the folder in vendor/PIN.toml is "
-            "wrong."
+            f"{pin.file} has no {top}/CMakeLists.txt ({count} files fit): the folder in vendor/PIN.toml is wrong."
         )
     (fresh / STAMP).write_text(pin.stamp + "\n", encoding="utf-8")
     _say(f"unpacked {count} files of llama.cpp {pin.tag}")
@@ -268,9 +267,7 @@ def _progress(what: str, total: int) -> Iterator[Callable[[int], object]]:
         _say(f"{what} {total / 1e6:.0f} MB")
         yield lambda _: None
         return
-    with tqdm(
-        total=total or None, desc=f"llamacy: {what}", unit="B", unit_scale=True, mininterval=0.5
-    ) as bar:
+    with tqdm(total=total or None, desc=f"llamacy: {what}", unit="B", unit_scale=True, mininterval=0.5) as bar:
         yield bar.update
 
 
@@ -286,9 +283,7 @@ class _Warnings(logging.Handler):
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m buildtools.vendor_sync", description="Fill vendor/llama.cpp."
-    )
+    parser = argparse.ArgumentParser(prog="python -m buildtools.vendor_sync", description="Fill vendor/llama.cpp.")
     parser.add_argument("--force", action="store_true", help="fetch it anew, also when it is there")
     wanted = parser.parse_args(arguments)
     try:

@@ -83,22 +83,15 @@ def _run(command: list[str], environment: dict[str, str], what: str) -> None:
     done = subprocess.run(command, env=environment, check=False)
     if done.returncode != 0:
         raise BuildError(
-            f"{what.capitalize()} failed with exit code {done.returncode}; the reason is above "
-            f"({' '.join(command)})."
+            f"{what.capitalize()} failed with exit code {done.returncode}; the reason is above ({' '.join(command)})."
         )
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m buildtools.wheel_repair", description=__doc__.partition("\n")[0]
-    )
-    parser.add_argument(
-        "--out", type=Path, default=paths.ROOT / "dist", help="folder of the wheel (default: dist)"
-    )
+    parser = argparse.ArgumentParser(prog="python -m buildtools.wheel_repair", description=__doc__.partition("\n")[0])
+    parser.add_argument("--out", type=Path, default=paths.ROOT / "dist", help="folder of the wheel (default: dist)")
     parser.add_argument("--no-repair", action="store_true", help="keep the linux_* tag")
-    parser.add_argument(
-        "--no-isolation", action="store_true", help="use the build requirements installed here"
-    )
+    parser.add_argument("--no-isolation", action="store_true", help="use the build requirements installed here")
     wanted = parser.parse_args(arguments)
     try:
         wanted.out.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Public fault cases of the area install-build that need no build; tests/cimport and tests/packaging have the others."""
+"""Public fault cases of the area install-build that need no build; the others are in cimport and packaging."""
 
 from __future__ import annotations
 

@@ -304,6 +304,17 @@ print("fine")
     assert done.stdout == "fine\n"
 
 
+def _decode_for_ever(context: Context, batch: Batch, started: threading.Event, outcomes: list[str]) -> None:
+    try:
+        while True:
+            context.memory.clear()
+            context.decode(batch)
+            started.set()
+    except (ClosedError, ConcurrentUseError) as error:
+        outcomes.append(type(error).__name__)
+        started.set()
+
+
 @pytest.mark.parametrize("target", ["context", "model"])
 def test_lt_011_close_races_with_decodes_of_another_thread(target: str) -> None:
     for _ in range(60):
@@ -314,17 +325,7 @@ def test_lt_011_close_races_with_decodes_of_another_thread(target: str) -> None:
         outcomes: list[str] = []
         started = threading.Event()
 
-        def work(context: Context = context, batch: Batch = batch, outcomes: list[str] = outcomes) -> None:
-            try:
-                while True:
-                    context.memory.clear()
-                    context.decode(batch)
-                    started.set()
-            except (ClosedError, ConcurrentUseError) as error:
-                outcomes.append(type(error).__name__)
-                started.set()
-
-        thread = threading.Thread(target=work)
+        thread = threading.Thread(target=_decode_for_ever, args=(context, batch, started, outcomes))
         thread.start()
         started.wait()
         victim = context if target == "context" else model
@@ -460,10 +461,7 @@ def test_lt_016_ctrl_c_during_generation(slow_model: Model, interrupt: Callable[
         first = llm.create_completion("the cat", max_tokens=6, temperature=0)
         interrupt(0.2)
         with pytest.raises(KeyboardInterrupt):
-            result = llm.create_completion("the cat", max_tokens=8000, temperature=0, stream=stream)
-            if stream:
-                for _ in result:
-                    pass
+            list(llm.create_completion("the cat", max_tokens=8000, temperature=0, stream=stream))
         again = llm.create_completion("the cat", max_tokens=6, temperature=0)
         assert again["choices"] == first["choices"]
 
@@ -472,7 +470,7 @@ def test_lt_016_signal_handler_that_raises_nothing_does_not_stop_the_call(
     slow_model: Model, interrupt: Callable[[float], None]
 ) -> None:
     calls: list[int] = []
-    signal.signal(signal.SIGINT, lambda number, frame: calls.append(number))
+    signal.signal(signal.SIGINT, lambda number, _: calls.append(number))
     with Llama(slow_model, n_ctx=2048, n_ubatch=64, **ONE_THREAD) as llm:
         interrupt(0.1)
         prompt = [1] + [261 + index % 26 for index in range(2000)]

@@ -18,7 +18,7 @@ L2 = {"grammar", "checkpoint", "speculative", "chat"}
 # modules of core from bottom to top; a module may use its own row and the rows above it here
 CORE_ORDER = [
     {"_handle", "_callback", "_status", "_children", "_abort", "_replace", "log"},
-    {"backend", "params", "gguf", "gguf_values", "gguf_tensors", "gguf_views", "model_checks"},
+    {"backend", "params", "gguf", "gguf_values", "gguf_tensors", "gguf_views", "gguf_header", "model_checks"},
     {"_loading", "model", "vocab", "imatrix", "quantize", "quantize_run"},
     {"batch", "candidates"},
     {

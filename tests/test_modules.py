@@ -155,7 +155,7 @@ def _resolve(module: Any, name: str) -> Any:
         obj = inspect.getattr_static(obj, part, None)
         if obj is None:
             return None
-    return obj
+    return obj.__func__ if isinstance(obj, (staticmethod, classmethod)) else obj
 
 
 @pytest.mark.parametrize("path", [path for path in EXTENSIONS if path.with_suffix(".pyi").is_file()], ids=ids)

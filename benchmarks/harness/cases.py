@@ -11,8 +11,10 @@ from harness.worker import Answer, Request
 COUNTING = (33, 28, 216, 34, 28, 216, 35, 28, 216, 36, 28, 216, 37, 28, 216, 38, 28, 216, 39, 28)
 # numbers of tokens at which the cost of a token is told
 MARKS = (64, 256, 512, 1024, 2048, 4096)
-# tokens before each mark over which it is measured
-WINDOW = 48
+# where times are noted for that: the cost at a mark is that of the second half of all tokens up to there
+_EDGES = tuple(sorted({edge for mark in MARKS for edge in (mark // 2, mark)}))
+# chunks of a stream are a few fewer than tokens, since a character may take several of them
+_SPARE = 64
 
 Measure = Callable[[Answer, str], float]
 
@@ -52,7 +54,7 @@ def cases(*, quick: bool) -> list[Case]:
     """Return the cases of generating, streaming and prompt evaluation."""
     divisor = 4 if quick else 1
     found: list[Case] = []
-    for model, n_generate, rounds, stream_target in (("micro", 256, 24, 0.93), ("smollm2", 64, 8, 0.99)):
+    for model, n_generate, rounds, stream_target in (("micro", 64, 48, 0.93), ("smollm2", 32, 12, 0.99)):
         rounds //= divisor
         for sampler in ("greedy", "default"):
             request, n_timed = Request(COUNTING, n_generate, sampler), n_generate - 1
@@ -69,13 +71,13 @@ def cases(*, quick: bool) -> list[Case]:
 
 def growth_request(text: bool) -> Request:
     """Return the request that tells the cost of a token at `MARKS`."""
-    marks = tuple(at for mark in MARKS for at in (mark - WINDOW, mark))
-    return Request(COUNTING, MARKS[-1], "default" if text else "greedy", text=text, marks=marks)
+    return Request(COUNTING, MARKS[-1] + _SPARE, "default" if text else "greedy", text=text, marks=_EDGES)
 
 
-def window(number: int) -> Measure:
-    """Return the measure of the window before a mark of `growth_request`."""
-    return lambda answer, clock: answer.span(clock, 2 * number, 2 * number + 1)
+def second_half(mark: int) -> Measure:
+    """Return the measure of the second half of the tokens up to a mark of `growth_request`."""
+    begin, end = _EDGES.index(mark // 2), _EDGES.index(mark)
+    return lambda answer, clock: answer.span(clock, begin, end)
 
 
 def until_first(answer: Answer, clock: str) -> float:

@@ -51,9 +51,7 @@ class Ratio:
         return f"{self.median:.3f} [{self.low:.3f} {self.high:.3f}]"
 
 
-def alternate(
-    workers: Sequence[Worker], request: Request, rounds: int, series: Series | None = None
-) -> Series:
+def alternate(workers: Sequence[Worker], request: Request, rounds: int, series: Series | None = None) -> Series:
     """Run a request on every process in turn; each round turns the order around. One more round warms up."""
     series = Series() if series is None else series
     for number in range(rounds + 1):

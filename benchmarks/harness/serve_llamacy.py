@@ -14,9 +14,7 @@ class LlamacyEngine:
     """llamacy as the protocol wants it."""
 
     def __init__(self, model: str, n_ctx: int, n_batch: int, n_ubatch: int) -> None:
-        self._llama = Llama(
-            model, n_ctx=n_ctx, n_batch=n_batch, n_ubatch=n_ubatch, n_threads=1, n_threads_batch=1
-        )
+        self._llama = Llama(model, n_ctx=n_ctx, n_batch=n_batch, n_ubatch=n_ubatch, n_threads=1, n_threads_batch=1)
 
     def run(self, run: Run) -> tuple[list[int], str, int]:
         """Carry out a request."""

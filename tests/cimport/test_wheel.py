@@ -43,7 +43,8 @@ def test_ib_006_imports_and_runs_in_odd_folder_with_empty_environment(
 ) -> None:
     code = (
         "import sys; from llamacy import Model; m = Model(sys.argv[1]);"
-        "print(m.vocab.detokenize(m.vocab.tokenize('hello'), remove_special=True).decode(), __import__('llamacy').__file__)"
+        "print(m.vocab.detokenize(m.vocab.tokenize('hello'), remove_special=True).decode());"
+        "print(__import__('llamacy').__file__)"
     )
     copy = tmp_path / "a model.gguf"
     shutil.copy(data("llama.gguf"), copy)

@@ -16,6 +16,7 @@ import pytest
 from llamacy.core import state
 from llamacy.core._handle import live_handles
 from llamacy.core.adapter import adapters_set
+from llamacy.core.batch import Batch
 from llamacy.core.batch_ext import DecisionOrder, ExtendedBatch
 from llamacy.core.context import Context
 from llamacy.core.control_vector import control_vector_set
@@ -185,6 +186,11 @@ def test_multi_token_prediction_without_states_is_refused(
     # the graph asserts that there are some
     model = make_model("qwen35_mtp.gguf", load_mtp=True)
     head = make_context(model, ctx_type="MTP", ctx_other=make_context(model, **EXACT), **EXACT)
+    with Batch(1) as ordinary:
+        ordinary.add(5, 0)
+        with pytest.raises(InvalidBatchError, match="hidden state"):
+            head.decode(ordinary)
+    head.warm_up()
     with ExtendedBatch(head) as batch:
         batch.add_token(0, 5)
         with pytest.raises(InvalidBatchError, match="hidden state"):

@@ -111,7 +111,7 @@ def test_decode_closed_batch_raises(make_model, make_context):
     batch = Batch(1)
     batch.add(5, 0)
     batch.close()
-    with pytest.raises(InvalidBatchError, match="closed"):
+    with pytest.raises(ClosedError, match="closed"):
         make_context(make_model()).decode(batch)
 
 

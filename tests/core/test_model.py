@@ -115,13 +115,30 @@ def test_rope_type_is_that_of_the_architecture(name: str, rope: RopeType, make_m
 def test_file_type_is_that_of_the_file(tmp_path: Path, llama_model: Model) -> None:
     assert llama_model.ftype is FileType.F32
     path = tmp_path / "f16.gguf"
-    writer = models._llama_writer(path, models.LlamaShape(n_vocab=288))
-    writer.add_file_type(gguf.LlamaFileType.MOSTLY_F16)
+    writer = models._llama_writer(path, models.LlamaShape(n_vocab=288), file_type=gguf.LlamaFileType.MOSTLY_F16)
     for name, tensor in models.llama_tensors(models.LlamaShape(n_vocab=288)).items():
         writer.add_tensor(name, tensor.astype(np.float16) if tensor.ndim == 2 else tensor)
     models._finish(writer)
     with Model(path) as model:
         assert model.ftype is FileType.F16
+
+
+def test_file_type_is_told_by_tensors_where_the_file_does_not_say(tmp_path: Path, vocab_none_path: Path) -> None:
+    assert "general.file_type" not in read_metadata(vocab_none_path)
+    with Model(vocab_none_path) as model:
+        assert model.ftype is FileType.F32
+    path = tmp_path / "f16.gguf"
+    writer = models._llama_writer(path, models.LlamaShape(n_vocab=288), file_type=None)
+    for name, tensor in models.llama_tensors(models.LlamaShape(n_vocab=288)).items():
+        writer.add_tensor(name, tensor.astype(np.float16) if tensor.ndim == 2 else tensor)
+    models._finish(writer)
+    with Model(path) as model:
+        assert model.ftype is FileType.F16
+
+
+@pytest.mark.parametrize("number", [4, 99, -1])
+def test_file_type_without_a_name_is_none(number: int, make_model: Callable[..., Model]) -> None:
+    assert make_model("llama.gguf", kv_overrides={"general.file_type": number}).ftype is None
 
 
 def test_draft_models_name_the_layers_they_read(make_model: Callable[..., Model]) -> None:
@@ -232,11 +249,12 @@ def test_params_are_kept(llama_model: Model) -> None:
 
 def test_subclass_may_add_state_and_methods() -> None:
     class Named(Model):
-        def __init__(self, source: Any, **params: Any) -> None:
-            self.label = "mine"
+        label = "mine"
 
         def shout(self) -> str:
             return f"{self.label} {self.architecture}".upper()
 
     with Named(data("llama.gguf")) as model:
         assert model.shout() == "MINE LLAMA"
+        model.label = "your"
+        assert model.shout() == "YOUR LLAMA"

@@ -69,7 +69,7 @@ def test_save_onto_a_folder_raises_and_leaves_nothing(tmp_path: Path, llama_mode
     assert os.listdir(tmp_path) == ["folder"]
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
 def test_save_where_the_disk_is_full_raises(tmp_path: Path, llama_model: Model) -> None:
     import resource
     import signal

@@ -317,3 +317,44 @@ def test_save_with_copy_between_streams_pending_is_refused_until_next_decode(
     expected = go_on(context, len(PROMPT) + 1, 1)
     state.state_seq_set(context, 0, copied)
     assert np.abs(go_on(context, len(PROMPT) + 1, 0) - expected).max() <= TOLERANCE
+
+
+@pytest.mark.parametrize("kv_unified", [False, True])
+def test_copy_of_rolled_back_sequence_waits_for_next_decode(make_state_context: MakeContext, kv_unified: bool) -> None:
+    # llama.cpp goes on from the snapshot of another position in the copy, and aborts when both are saved
+    context = make_state_context("qwen35", n_rs_seq=4, n_seq_max=2, kv_unified=kv_unified)
+    decode(context, PROMPT, 0)
+    context.memory.seq_rm(0, len(PROMPT) - 2, -1)
+    with pytest.raises(MemoryOperationError, match="rolled back"):
+        context.memory.seq_cp(0, 1)
+    # a decode of another sequence does not change that
+    decode(context, PROMPT[:3], 0, 1)
+    with pytest.raises(MemoryOperationError, match="rolled back"):
+        context.memory.seq_cp(0, 1)
+    decode(context, [265], len(PROMPT) - 2, 0)
+    context.memory.seq_rm(1)
+    context.memory.seq_cp(0, 1)
+    expected = decode(context, [268], len(PROMPT) - 1, 0)
+    assert np.abs(decode(context, [268], len(PROMPT) - 1, 1) - expected).max() <= TOLERANCE
+    assert len(state.state_get(context)) == state.state_size(context)
+
+
+def test_copy_over_rolled_back_sequence_is_a_copy(make_state_context: MakeContext) -> None:
+    context = make_state_context("qwen35", n_rs_seq=4, n_seq_max=2, kv_unified=True)
+    decode(context, PROMPT, 0)
+    decode(context, PROMPT[:9], 0, 1)
+    context.memory.seq_rm(1, 7, -1)
+    context.memory.seq_cp(0, 1)
+    assert len(state.state_get(context)) == state.state_size(context)
+    expected = go_on(context, len(PROMPT), 0)
+    assert np.abs(go_on(context, len(PROMPT), 1) - expected).max() <= TOLERANCE
+
+
+def test_recurrent_copy_needs_no_decode_before_save(make_state_context: MakeContext) -> None:
+    context = make_state_context("mamba", n_seq_max=2)
+    decode(context, PROMPT, 0)
+    context.memory.seq_cp(0, 1)
+    blob = state.state_seq_get(context, 1)
+    expected = go_on(context, len(PROMPT), 0)
+    state.state_seq_set(context, 0, blob)
+    assert np.abs(go_on(context, len(PROMPT), 0) - expected).max() <= TOLERANCE

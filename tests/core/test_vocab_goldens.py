@@ -1,4 +1,4 @@
-"""The 15 golden vocabularies of llama.cpp: texts to ids and back, tokens against an independent reading of the files."""
+"""The 15 golden vocabularies of llama.cpp: texts to ids and back, and tokens against an independent reader."""
 
 from __future__ import annotations
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from llamacy.core.model import Model
+from llamacy.core.vocab import Vocab
 from llamacy.errors import ClosedError, InUseError
 from tests.helpers import data, toy_tokens, vendor_dir
 from tests.helpers.vocabulary import golden_cases
@@ -47,31 +49,27 @@ def test_tokenize_releases_the_gil(llama_model: Model) -> None:
     assert counted > 10
 
 
-def test_close_while_another_thread_tokenizes_is_refused_or_waits() -> None:
+def _count_tokens(vocab: Vocab, text: bytes, started: threading.Event) -> int | ClosedError:
+    started.set()
+    try:
+        return len(vocab.tokenize(text))
+    except ClosedError as error:
+        return error
+
+
+def test_close_while_another_thread_tokenizes_is_refused_or_comes_first() -> None:
     text = b"abc def." * 2**18
-    for _ in range(3):
-        model = Model(data("llama.gguf"), vocab_only=True)
-        vocab = model.vocab
-        started = threading.Event()
-        results: list[object] = []
-
-        def work() -> None:
-            started.set()
-            try:
-                results.append(len(vocab.tokenize(text)))
-            except ClosedError as error:
-                results.append(error)
-
-        thread = threading.Thread(target=work)
-        thread.start()
-        started.wait()
-        try:
+    with ThreadPoolExecutor(1) as pool:
+        for _ in range(5):
+            model = Model(data("llama.gguf"), vocab_only=True)
+            started = threading.Event()
+            counting = pool.submit(_count_tokens, model.vocab, text, started)
+            started.wait()
+            with contextlib.suppress(InUseError):
+                model.close()
+            result = counting.result()
             model.close()
-        except InUseError:
-            pass
-        thread.join()
-        model.close()
-        assert results == [len(text) + 2] or isinstance(results[0], ClosedError)
+            assert result == len(text) + 2 or isinstance(result, ClosedError)
 
 
 def test_vocab_reads_from_threads_while_contexts_come_and_go(llama_model: Model) -> None:

@@ -1,6 +1,7 @@
 """A small reader of GGUF metadata, straight from the description of the format (docs/gguf.md of ggml).
 
-gguf-py makes a NumPy array for every string, which takes half a minute for a vocabulary of a quarter of a million tokens.
+gguf-py makes a NumPy array for every string, which takes half a minute for a vocabulary of a quarter of a million
+tokens.
 """
 
 from __future__ import annotations

@@ -139,7 +139,12 @@ def llama_tensors(shape: LlamaShape) -> dict[str, Floats]:
 
 
 def _llama_writer(
-    path: Path, shape: LlamaShape, *, split_max_tensors: int = 0, chat_template: str | None = None
+    path: Path,
+    shape: LlamaShape,
+    *,
+    split_max_tensors: int = 0,
+    chat_template: str | None = None,
+    file_type: gguf.LlamaFileType | None = gguf.LlamaFileType.ALL_F32,
 ) -> gguf.GGUFWriter:
     writer = gguf.GGUFWriter(path, "llama", split_max_tensors=split_max_tensors)
     writer.add_name("tiny-llama")
@@ -153,7 +158,8 @@ def _llama_writer(
     writer.add_rope_freq_base(shape.rope_freq_base)
     writer.add_rope_dimension_count(shape.head_size)
     writer.add_vocab_size(shape.n_vocab)
-    writer.add_file_type(gguf.LlamaFileType.ALL_F32)
+    if file_type is not None:
+        writer.add_file_type(file_type)
     if chat_template is not None:
         writer.add_chat_template(chat_template)
     _add_toy_tokenizer(writer, shape.n_vocab)
@@ -165,7 +171,8 @@ def write_llama(
 ) -> Path:
     """Write a tiny llama; with `f16` its matrices are F16."""
     shape = shape or LlamaShape()
-    writer = _llama_writer(path, shape, chat_template=chat_template)
+    file_type = gguf.LlamaFileType.MOSTLY_F16 if f16 else gguf.LlamaFileType.ALL_F32
+    writer = _llama_writer(path, shape, chat_template=chat_template, file_type=file_type)
     for name, tensor in llama_tensors(shape).items():
         writer.add_tensor(name, tensor.astype(np.float16) if f16 and tensor.ndim == 2 else tensor)
     _finish(writer)

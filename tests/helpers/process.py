@@ -50,5 +50,4 @@ def run_python(
 def rss_bytes() -> int:
     """Return the resident memory of this process, after a garbage collection."""
     gc.collect()
-    with open("/proc/self/statm", encoding="ascii") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")

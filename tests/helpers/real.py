@@ -1,7 +1,8 @@
 """Where the real models of the tests are.
 
-``LLAMACY_TEST_SMOLLM2`` and ``LLAMACY_TEST_GEMMA3`` name files to use as they are. Otherwise SmolLM2 comes from the cache
-of ``llamacy pull`` and is pulled when it isn't there; Gemma, whose licence the user has to accept, is never pulled here.
+``LLAMACY_TEST_SMOLLM2`` and ``LLAMACY_TEST_GEMMA3`` name files to use as they are. Otherwise SmolLM2 comes from the
+cache of ``llamacy pull`` and is pulled when it isn't there; Gemma, whose licence the user has to accept, is never
+pulled here.
 """
 
 from __future__ import annotations

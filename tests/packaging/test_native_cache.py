@@ -17,9 +17,7 @@ from buildtools.errors import BuildError
 from buildtools.options import BuildOptions, read_options
 
 
-def key_of(
-    options: BuildOptions, fingerprint: dict[str, str] | None = None, tree: Path = paths.VENDORED_TREE
-) -> str:
+def key_of(options: BuildOptions, fingerprint: dict[str, str] | None = None, tree: Path = paths.VENDORED_TREE) -> str:
     definitions = dict(cmake_build.default_definitions(options))
     definitions.update(options.definitions)
     facts = cmake_build.build_facts(options, tree, definitions, fingerprint or {"compiler": "cc 1"})
@@ -183,9 +181,7 @@ def test_unknown_option_is_refused_after_configuring(monkeypatch: pytest.MonkeyP
         cmake_build.native_build(options, paths.VENDORED_TREE)
 
 
-def test_failing_configure_shows_the_reason_and_the_log(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_failing_configure_shows_the_reason_and_the_log(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("LLAMACY_BUILD_CACHE", str(tmp_path))
     # All CPU variants without dynamic backends is an error in ggml's own CMake files.
     options = read_options(paths.VENDORED_TREE, {"CMAKE_ARGS": "-DGGML_CPU_ALL_VARIANTS=ON"})

@@ -98,9 +98,7 @@ def test_runtime_variable_is_left_alone(name: str) -> None:
     options(**{name: "1"})
 
 
-@pytest.mark.parametrize(
-    "name", ["LLAMA_BUILD_MTMD=OFF", "BUILD_SHARED_LIBS=OFF", "GGML_STATIC=ON", "GGML_CPU=0"]
-)
+@pytest.mark.parametrize("name", ["LLAMA_BUILD_MTMD=OFF", "BUILD_SHARED_LIBS=OFF", "GGML_STATIC=ON", "GGML_CPU=0"])
 def test_option_that_llamacy_decides_is_refused(name: str) -> None:
     with pytest.raises(BuildError, match=name.partition("=")[0]):
         options(CMAKE_ARGS=f"-D{name}")
@@ -146,9 +144,7 @@ def test_is_on(value: str, expected: bool) -> None:
 
 def test_every_option_is_documented() -> None:
     text = (ROOT / "docs" / "building.md").read_text(encoding="utf-8")
-    source = "\n".join(
-        path.read_text(encoding="utf-8") for path in sorted(Path(ROOT, "buildtools").glob("*.py"))
-    )
+    source = "\n".join(path.read_text(encoding="utf-8") for path in sorted(Path(ROOT, "buildtools").glob("*.py")))
     # Definitions that buildtools passes to its own CMake project are no options of the user.
     read = set(re.findall(r"\"(LLAMACY_[A-Z_]+)\"", source)) - {"LLAMACY_RELOCATABLE"}
     assert read

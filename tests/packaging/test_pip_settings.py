@@ -26,9 +26,7 @@ def test_default_is_the_public_index() -> None:
 
 
 def test_files_then_environment_and_later_wins(tmp_path: Path) -> None:
-    first = write(
-        tmp_path / "a", "[global]\nindex-url = https://a/simple\ntimeout = 3\n[install]\ncert = /c.pem\n"
-    )
+    first = write(tmp_path / "a", "[global]\nindex-url = https://a/simple\ntimeout = 3\n[install]\ncert = /c.pem\n")
     second = write(
         tmp_path / "b",
         "[global]\nindex_url = https://b/simple\nextra-index-url =\n    https://x/1\n    https://x/2\n",
@@ -96,9 +94,5 @@ def test_config_files_are_those_pip_reads(tmp_path: Path) -> None:
     )
     if done.returncode != 0:
         pytest.skip("this Python has no pip")
-    theirs = [
-        Path(line.strip().rsplit(", exists:", 1)[0])
-        for line in done.stdout.splitlines()
-        if ", exists:" in line
-    ]
+    theirs = [Path(line.strip().rsplit(", exists:", 1)[0]) for line in done.stdout.splitlines() if ", exists:" in line]
     assert set(theirs) <= set(config_files(environ))

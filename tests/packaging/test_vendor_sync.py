@@ -121,9 +121,7 @@ def test_sync_from_index_honours_pip_settings(place: Place, index: Index) -> Non
     assert files_below(place.tree) == KEPT
 
 
-def test_sync_from_second_index_when_first_is_down(
-    place: Place, index: Index, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sync_from_second_index_when_first_is_down(place: Place, index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
     # Port 9 (discard) refuses on any machine that doesn't run that service.
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
     monkeypatch.setenv("PIP_EXTRA_INDEX_URL", index.url)
@@ -142,13 +140,9 @@ def test_sync_settings_from_config_file(
     assert index.requests[0] == "/simple/carrier/"
 
 
-def test_sync_no_network_raises_with_reason(
-    place: Place, index: Index, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sync_no_network_raises_with_reason(place: Place, index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
-    with pytest.raises(
-        BuildError, match=r"wasn't found \(asked http://127.0.0.1:9/simple: ConnectError"
-    ) as caught:
+    with pytest.raises(BuildError, match=r"wasn't found \(asked http://127.0.0.1:9/simple: ConnectError") as caught:
         sync(place.tree, place.pin)
     assert "check the network" in str(caught.value)
     assert not place.tree.exists()

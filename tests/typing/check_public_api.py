@@ -12,13 +12,31 @@ import numpy as np
 from typing_extensions import assert_type
 
 import llamacy
-from llamacy import Batch, Context, Device, Llama, Memory, Model, SamplerChain, Vocab
+from llamacy import (
+    Batch,
+    Candidates,
+    Context,
+    ControlVector,
+    CustomSampler,
+    Device,
+    Llama,
+    LoraAdapter,
+    Memory,
+    Model,
+    Sampler,
+    SamplerChain,
+    Vocab,
+)
+from llamacy.core.adapter import adapters_get, adapters_set
+from llamacy.core.control_vector import control_vector_get, control_vector_set
 from llamacy.core.outputs import Outputs, Rows
 from llamacy.core.params import ContextParams, ModelParams
+from llamacy.core.perf import PerfSampler, perf_sampler
 from llamacy.core.scheduler import Scheduler
 from llamacy.core.sequence import Sequence
+from llamacy.core.state import state_get, state_load_file, state_seq_get, state_seq_set
 from llamacy.core.text import TextAssembler
-from llamacy.types import FileType, GgmlType, PoolingType, RopeType, SplitMode, TokenAttr, VocabType
+from llamacy.types import FileType, GgmlType, PoolingType, RopeType, SplitMode, StateFlags, TokenAttr, VocabType
 
 
 def package() -> None:
@@ -73,9 +91,7 @@ def batch() -> None:
         batch.extend([1, 2], 3, logits=np.ones(2, np.int8))
         assert_type(batch.tokens, array[int])
         assert_type(batch.seq_ids, list[tuple[int, ...]])
-    Batch(8, n_embd=4, n_pos_per_embd=4).extend_embeddings(
-        np.zeros((2, 4), np.float32), np.zeros((4, 2), np.int32)
-    )
+    Batch(8, n_embd=4, n_pos_per_embd=4).extend_embeddings(np.zeros((2, 4), np.float32), np.zeros((4, 2), np.int32))
 
 
 def context(model: Model, batch: Batch, chain: SamplerChain) -> None:
@@ -110,6 +126,41 @@ def sequences(ctx: Context, vocab: Vocab, chain: SamplerChain) -> None:
     text = TextAssembler(vocab, ("\n", b"stop"))
     assert_type(text.feed_token(1) + text.feed(b"a") + text.finish(), str)
     assert_type(text.stop, str | None)
+
+
+def samplers(vocab: Vocab, ctx: Context) -> None:
+    with SamplerChain([Sampler.top_k(40), Sampler.temp(0.8), Sampler.dist(1)], no_perf=False) as chain:
+        chain.add(Sampler.grammar(vocab, "root ::= [a-z]+"))
+        assert_type(chain[0], Sampler)
+        assert_type(chain[1:], list[Sampler])
+        assert_type(chain.clone(), SamplerChain)
+        assert_type(chain.sample(ctx, grammar=Sampler.infill(vocab)), int)
+        assert_type(perf_sampler(chain), PerfSampler)
+        candidates = Candidates(np.zeros(8, np.float32))
+        chain.apply(candidates)
+        assert_type(candidates.token, int | None)
+        assert_type(candidates[0], tuple[int, float, float])
+        np.asarray(candidates)
+
+
+class EveryOther(CustomSampler):
+    def apply(self, candidates: Candidates) -> None:
+        candidates.selected = 0
+
+
+def states(ctx: Context, path: Path) -> None:
+    assert_type(state_get(ctx), bytes)
+    assert_type(state_seq_get(ctx, 0, StateFlags.PARTIAL_ONLY), bytes)
+    state_seq_set(ctx, 0, np.zeros(8, np.uint8))
+    assert_type(state_load_file(ctx, path), array[int])
+
+
+def adapters(ctx: Context, model: Model, path: Path) -> None:
+    with LoraAdapter(model, path) as adapter:
+        adapters_set(ctx, [(adapter, 0.5)])
+        assert_type(adapters_get(ctx), tuple[tuple[LoraAdapter, float], ...])
+    control_vector_set(ctx, ControlVector(np.zeros((2, 8), np.float32)))
+    assert_type(control_vector_get(ctx), ControlVector | None)
 
 
 def llama(path: Path) -> None:

@@ -1,5 +1,6 @@
 # distutils: language = c++
-"""The links of a sampler chain: which go together, and what becomes of them when the chain is cloned, copied, closed."""
+"""The links of a sampler chain: which go together, and what becomes of them when the chain is cloned, copied, closed.
+"""
 
 from llamacy.core.custom_sampler cimport CustomSampler, custom_take
 from llamacy.core.sampler cimport SamplerChain

@@ -45,7 +45,7 @@ cdef extern from "_state_layout.h" namespace "llamacy" nogil:
 cdef frozenset _UNKNOWN_LAYOUT = frozenset(("deepseek4", "glm5-next", "qwen4exp"))
 
 # memories with a cache for the indexer beside the attention caches (create_memory of src/llama-model.cpp)
-cdef frozenset _INDEXED = frozenset(("deepseek32", "dots3note", "glm-dsa", "hy-v4", "minimax-m3"))
+cdef frozenset _INDEXED = frozenset(("deepseek32", "dots3note", "glm-dsa", "hy_v4", "minimax-m3"))
 
 # hybrid models whose multi-token-prediction head has a plain attention cache (create_memory of
 # src/llama-model.cpp)

@@ -38,7 +38,9 @@ cdef int raise_decode_status(int status) except -1:
     cls, message = _decode_table.get(status, (None, None))
     if cls is None:
         cls = errors.DecodeFatalError
-        message = "llama.cpp failed inside; micro-batches that had been finished stay in the memory, clear it before going on"
+        message = (
+            "llama.cpp failed inside; micro-batches that had been finished stay in the memory, clear it before going on"
+        )
     raise cls(f"decode failed with status {status}: {message}", status=status, log=log_take())
 
 

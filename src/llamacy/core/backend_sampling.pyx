@@ -13,6 +13,8 @@ from llamacy.native cimport llama as c_llama
 
 from llamacy.errors import SamplerError
 
+__all__ = ["attach", "detach"]
+
 
 def attach(Context context not None, int seq_id, SamplerChain chain not None):
     """Attach a chain to a sequence of a context; see `Context.attach_sampler`."""

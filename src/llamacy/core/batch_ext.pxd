@@ -26,7 +26,6 @@ cdef class ExtendedBatch:
     cdef vector[pair[int32_t, int32_t]] _shared  # further sequences: index of the entry, sequence id
     cdef int _last_embd                 # entries with an embedding, or with a state, must be filled in order
     cdef int _last_state
-    cdef bint _needs_state              # a context for multi-token prediction
     cdef bint _spoiled                  # an entry was left half filled: only clear() helps
     cdef int _busy                      # a call reads the batch now
 

@@ -18,7 +18,6 @@ from array import array
 from enum import IntEnum
 
 from llamacy.errors import BatchFullError, InUseError, InvalidBatchError
-from llamacy.types import ContextType
 
 __all__ = ["DecisionOrder", "ExtendedBatch"]
 
@@ -55,7 +54,6 @@ cdef class ExtendedBatch:
         self.context = context
         self.capacity = context.n_batch
         self._last_embd = self._last_state = -1
-        self._needs_state = context.params.values["ctx_type"] == ContextType.MTP
         context_acquire(context)
         try:
             self._ptr = c_llama.llama_batch_ext_init(context._ptr)

@@ -191,7 +191,8 @@ cdef int _reserve(Candidates self, size_t n) except -1:
     if n > self._capacity:
         if self._n_exports:
             raise BufferError(
-                f"{n} candidates don't fit in the memory of {self._capacity}, and {self._n_exports} views of it are alive"
+                f"{n} candidates don't fit in the memory of {self._capacity}, and {self._n_exports} views of it are "
+                "alive"
             )
         data = <candidate*>malloc(n * sizeof(candidate))
         if data == NULL:
@@ -236,17 +237,17 @@ cdef int _fill(Candidates self, logits, ids) except -1:
     return 0
 
 
-cdef Candidates candidates_copy(const candidate_array* array):
+cdef Candidates candidates_copy(const candidate_array* native):
     cdef Candidates self = Candidates.__new__(Candidates, (0.0,))
-    candidates_assign(self, array)
+    candidates_assign(self, native)
     return self
 
 
-cdef int candidates_assign(Candidates self, const candidate_array* array) except -1:
-    _reserve(self, array.size)
-    memcpy(self._base, array.data, array.size * sizeof(candidate))
-    self._c.selected = array.selected
-    self._c.sorted = array.sorted
+cdef int candidates_assign(Candidates self, const candidate_array* native) except -1:
+    _reserve(self, native.size)
+    memcpy(self._base, native.data, native.size * sizeof(candidate))
+    self._c.selected = native.selected
+    self._c.sorted = native.sorted
     self._expired = False
     return 0
 
@@ -268,17 +269,21 @@ cdef void candidates_release(Candidates self) noexcept nogil:
     llamacy_flag_give(&self._busy)
 
 
-cdef int candidates_check(candidate_array* array, int32_t n_vocab) noexcept nogil:
+cdef int candidates_check(candidate_array* native, int32_t n_vocab) noexcept nogil:
     """Return what is wrong with candidates, or 0; a wrong `sorted` is put right."""
-    cdef int found = llamacy_candidates_check(array.data, array.size, n_vocab)
+    cdef int found = llamacy_candidates_check(native.data, native.size, n_vocab)
     if found & LLAMACY_UNSORTED:
-        array.sorted = 0
+        native.sorted = 0
     return found & (LLAMACY_BAD_LOGIT | LLAMACY_BAD_ID)
 
 
 cdef int candidates_raise(int problem, int32_t n_vocab) except -1:
     if problem & LLAMACY_BAD_LOGIT:
-        raise SamplerError("a logit is not a number or above 1e8, which samplers can't order; use -inf to rule tokens out")
+        raise SamplerError(
+            "a logit is not a number or above 1e8, which samplers can't order; use -inf to rule tokens out"
+        )
     raise SamplerError(
-        f"a candidate has a token id outside of 0 to {n_vocab - 1}" if n_vocab > 0 else "a candidate has a negative token id"
+        f"a candidate has a token id outside of 0 to {n_vocab - 1}"
+        if n_vocab > 0
+        else "a candidate has a negative token id"
     )

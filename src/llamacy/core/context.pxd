@@ -50,8 +50,8 @@ cdef class Context:
     cdef int _n_tokens                  # tokens of the last decode, 0 when it failed
     cdef Py_ssize_t _n_row_exports      # views of logits
     cdef Py_ssize_t _n_other_exports    # views of anything else
-    cdef int* _n_rollback               # per sequence: tokens that a recurrent memory can give back, -1 while it has
-                                        # given some back and not gone on, or NULL
+    # tokens that a recurrent memory can give back, by sequence; -1 while it gave some back and did not go on; or NULL
+    cdef int* _n_rollback
     cdef bint _update_pending           # cells were shifted or copied: the next decode does it to their data
     cdef bint _needs_state              # for multi-token prediction: each entry of a batch needs a hidden state
 

@@ -37,7 +37,7 @@ from llamacy.errors import (
     InUseError,
     LlamacyError,
 )
-from llamacy.types import ContextType, PoolingType
+from llamacy.types import PoolingType
 
 __all__ = ["Context"]
 
@@ -264,9 +264,9 @@ cdef class Context:
             raise_stashed()
 
     def abort(self):
-        """Stop the decode that runs now, from any thread; it raises `DecodeAbortedError`. Nothing happens when none does.
+        """Stop the decode that runs now, from any thread; it raises `DecodeAbortedError`.
 
-        Polled between two graph nodes, on CPU backends only.
+        Nothing happens when none runs. Polled between two graph nodes, on CPU backends only.
         """
         self._abort = 1
 

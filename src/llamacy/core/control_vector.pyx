@@ -80,7 +80,7 @@ cdef class ControlVector:
 
     @staticmethod
     def from_gguf(path, *, double scale=1.0, il_start=1, il_end=None):
-        """Read a control vector from a GGUF file with tensors ``direction.1``, ``direction.2``, …
+        """Read a control vector from a GGUF file, whose tensors are ``direction.1``, ``direction.2`` and so on.
 
         Parameters
         ----------

@@ -8,8 +8,8 @@ from llamacy.native.handles cimport llama_sampler
 # A sampler written in Cython or C, which runs without the GIL. `data` is handed to every function.
 #
 #   name    constant text, required
-#   apply   required: change the logits and set `sorted` to 0, move the candidates to keep to the front and lower `size`,
-#           or set `selected`; leave at least one candidate, and no logit that is NaN or above 1e8
+#   apply   required: change the logits and set `sorted` to 0, move the candidates to keep to the front and lower
+#           `size`, or set `selected`; leave at least one candidate, and no logit that is NaN or above 1e8
 #   accept  the chosen token, or NULL
 #   reset   back to the start, or NULL
 #   clone   an independent copy of the data, or NULL: then samplers with data can't be cloned
@@ -25,7 +25,8 @@ ctypedef struct sampler_functions:
     void (*free)(void* data) noexcept nogil
 
 
-# Return a sampler that calls the functions, which are copied. It owns `data` when `free` is given, and keeps `owner` alive.
+# Return a sampler that calls the functions, which are copied. It owns `data` when `free` is given, and keeps `owner`
+# alive.
 cdef Sampler sampler_from_functions(const sampler_functions* functions, void* data, object owner=*)
 
 

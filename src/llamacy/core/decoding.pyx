@@ -5,7 +5,7 @@ The ownership of native memory is decided here: who may run, when the output buf
 """
 
 from libc.stddef cimport size_t
-from libc.stdint cimport int8_t, int32_t
+from libc.stdint cimport int32_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
@@ -170,7 +170,9 @@ cdef int context_check_output(Context self, int n_tokens, int n_outputs) except 
             )
     if self._n_row_exports or self._n_other_exports:
         rows = max(n_outputs, self.n_seq_max)
-        if context_output_bytes(self, rows) > self._output_capacity or (self._n_other_exports and rows != self._output_rows):
+        if context_output_bytes(self, rows) > self._output_capacity or (
+            self._n_other_exports and rows != self._output_rows
+        ):
             with gil:
                 raise BufferError(
                     f"{n_outputs} output rows need another layout of the output buffer, into which "
@@ -259,6 +261,12 @@ cdef int _check_batch(Context self, Batch batch, bint all_outputs) except -1 nog
             if batch._c == NULL:
                 raise_closed("batch")
             raise InvalidBatchError("the batch is empty")
+    if self._needs_state:
+        with gil:
+            raise InvalidBatchError(
+                "a context for multi-token prediction needs a hidden state with each token, which only an "
+                "ExtendedBatch can carry"
+            )
     for i in range(n_tokens):
         n_outputs += batch._logits[i] != 0
         if batch._token != NULL and not 0 <= batch._token[i] < self.n_vocab:
@@ -317,19 +325,21 @@ cdef int32_t* _packed_positions(Batch batch) except? NULL nogil:
 cdef void _count_rollback(Context self, const c_llama.llama_batch* c) noexcept nogil:
     """Note how many tokens each sequence can give back.
 
-    llama.cpp keeps snapshots of recurrent state for the last tokens of the last micro-batch only, and restores stale ones
-    without complaint beyond that (src/llama-memory-recurrent.cpp).
+    llama.cpp keeps snapshots of recurrent state for the last tokens of the last micro-batch only, and restores stale
+    ones without complaint beyond that (src/llama-memory-recurrent.cpp).
     """
     cdef int i, j, seq_id, n, tail
     for i in range(self.n_seq_max):
-        self._n_rollback[i] = 0
+        # a sequence that was rolled back stays so until it is in a batch
+        self._n_rollback[i] = min(self._n_rollback[i], 0)
     for i in range(c.n_tokens):
         for j in range(c.n_seq_id[i]):
-            self._n_rollback[c.seq_id[i][j]] += 1
+            self._n_rollback[c.seq_id[i][j]] = max(self._n_rollback[c.seq_id[i][j]], 0) + 1
     for seq_id in range(self.n_seq_max):
         n = self._n_rollback[seq_id]
         if self._embeddings and n > self.n_ubatch:
             # micro-batches are not arranged to keep the tail together when every token is an output
             tail = n % self.n_ubatch
             n = tail if tail else self.n_ubatch
-        self._n_rollback[seq_id] = min(self.n_rs_seq, n - 1) if n > 0 else 0
+        if n > 0:
+            self._n_rollback[seq_id] = min(self.n_rs_seq, n - 1)

@@ -175,8 +175,8 @@ cdef class Gguf:
 
         Shapes
         ------
-        F32, F16, F64 and the integer types have the shape of `TensorInfo.shape`. BF16 comes as the bits, uint16, in that
-        shape. Quantized types come as uint8; the last dimension is the bytes of a row.
+        F32, F16, F64 and the integer types have the shape of `TensorInfo.shape`. BF16 comes as the bits, uint16, in
+        that shape. Quantized types come as uint8; the last dimension is the bytes of a row.
         """
         cdef c_gguf.gguf_context* ptr = gguf_handle(self)
         cdef int64_t index = gguf_find_tensor(self, name)
@@ -279,8 +279,8 @@ cdef class Gguf:
             if offset < begin or offset > size or c_gguf.gguf_get_tensor_size(self._ptr, i) > size - offset:
                 name = c_string(c_gguf.gguf_get_tensor_name(self._ptr, i))
                 raise GgufError(
-                    f"{self._name()} is cut short: it has {size} bytes, and tensor {name!r} begins at byte {offset} and "
-                    f"takes {c_gguf.gguf_get_tensor_size(self._ptr, i)}"
+                    f"{self._name()} is cut short: it has {size} bytes, and tensor {name!r} begins at byte {offset} "
+                    f"and takes {c_gguf.gguf_get_tensor_size(self._ptr, i)}"
                 )
         keys = {c_string(c_gguf.gguf_get_key(self._ptr, i)) for i in range(n_keys)}
         if len(keys) != n_keys or len(self._index) != n_tensors:

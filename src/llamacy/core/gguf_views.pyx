@@ -28,13 +28,13 @@ cdef str _ALIGNMENT = "general.alignment"
 class GgufMetadata(MutableMapping):
     """Metadata of a `Gguf`: a mutable mapping of keys to values.
 
-    Values are bool, int, float and str; arrays of numbers are read-only memoryviews of the memory that holds them, arrays
-    of strings are lists. Text that is not UTF-8 has lone surrogates (``surrogateescape``), and goes back as it was; a
-    text is read up to its first NUL character, as llama.cpp reads it.
+    Values are bool, int, float and str; arrays of numbers are read-only memoryviews of the memory that holds them,
+    arrays of strings are lists. Text that is not UTF-8 has lone surrogates (``surrogateescape``), and goes back as it
+    was; a text is read up to its first NUL character, as llama.cpp reads it.
 
-    Setting a value by index keeps the type that is there when it can hold the new value. Otherwise int becomes UINT32 (or
-    the smallest of INT32, INT64, UINT64 that holds it), float FLOAT32; ints in an array become INT32. `set` takes the
-    type. A key that is set goes to the end.
+    Setting a value by index keeps the type that is there when it can hold the new value. Otherwise int becomes UINT32
+    (or the smallest of INT32, INT64, UINT64 that holds it), float FLOAT32; ints in an array become INT32. `set` takes
+    the type. A key that is set goes to the end.
 
     Source: ``gguf_get_val_*``, ``gguf_set_val_*``, ``gguf_set_arr_*`` of gguf.h.
     """

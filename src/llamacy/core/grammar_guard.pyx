@@ -22,7 +22,7 @@ cdef enum:
     MAX_ELEMENTS = 1000000          # elements of all rules, after repetitions are written out
     MAX_DEPTH = 1024                # rules that begin with a rule that begins with a rule …
     MAX_VISITS = 10000000           # steps of llama.cpp's search for left recursion
-    MAX_WAYS = 32768                # ways to go on at any point, each of which is a stack at run time
+    MAX_WAYS = 16384                # ways to go on at any point, each of which is a stack at run time
     TERMINAL = -1
 
 ctypedef vector[int] sequence
@@ -104,7 +104,9 @@ cdef class _Grammar:
                     if self.pos[i] == 0 or self.pos[i] not in b"0123456789abcdefABCDEF":
                         raise self.error(f"this escape needs {n_hex} hexadecimal digits")
             elif self.pos[1] == 0 or self.pos[1] not in b"trn\\\"[]-":
-                raise self.error("unknown escape; there are \\t \\r \\n \\\\ \\\" \\[ \\] \\- \\xHH \\uHHHH \\UHHHHHHHH")
+                raise self.error(
+                    "unknown escape; there are \\t \\r \\n \\\\ \\\" \\[ \\] \\- \\xHH \\uHHHH \\UHHHHHHHH"
+                )
             self.pos += 2 + n_hex
         else:
             if self.pos[0] == 0:
@@ -149,7 +151,9 @@ cdef class _Grammar:
     cdef int count(self, int64_t n) except -1:
         self.n_elements += n
         if self.n_elements > MAX_ELEMENTS:
-            raise self.error(f"the grammar is too large: more than {MAX_ELEMENTS} elements once repetitions are written out")
+            raise self.error(
+                f"the grammar is too large: more than {MAX_ELEMENTS} elements once repetitions are written out"
+            )
         return 0
 
     cdef int alternatives(self, int rule, int depth) except -1:
@@ -264,7 +268,8 @@ cdef class _Grammar:
             self.pos += 1
             if max(least, most) > MAX_REPETITIONS:
                 raise self.error(
-                    f"more than {MAX_REPETITIONS} repetitions, which llama.cpp does not count; leave the upper bound out",
+                    f"more than {MAX_REPETITIONS} repetitions, which llama.cpp does not count; leave the upper bound "
+                    "out",
                     start - self.text)
             if 0 <= most < least:
                 raise self.error(f"the upper bound {most} is below the lower bound {least}", start - self.text)
@@ -276,13 +281,13 @@ cdef class _Grammar:
     ) except -1:
         """Rewrite the item that begins at `start` as llama.cpp does, and return its new number of elements."""
         cdef sequence item, rest
-        cdef int64_t i, n_optional = 1 if most < 0 else most - least
+        cdef int64_t i, _i, n_optional = 1 if most < 0 else most - least
         cdef int optional = -1
         self.count(weight * max(least - 1, 0) + n_optional * (weight + 3) + 1)
         item.assign(symbols.begin() + start, symbols.end())
         if least == 0:
             symbols.resize(start)
-        for i in range(1, least):
+        for _i in range(1, least):
             symbols.insert(symbols.end(), item.begin(), item.end())
         for i in range(n_optional):
             rest = item

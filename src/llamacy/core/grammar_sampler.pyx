@@ -76,6 +76,7 @@ cdef int grammar_raise(int verdict, int32_t token) except -1:
         raise GrammarError("the grammar failed at an earlier token; reset the sampler")
     if verdict == GRAMMAR_TRIGGER_TOO_LATE:
         raise GrammarError(
-            "no trigger in 65536 bytes; patterns with ^ or \\b look at all text, leave these out to search in its end only"
+            "no trigger in 65536 bytes; patterns with ^ or \\b look at all text, leave these out to search in its end "
+            "only"
         )
     raise GrammarError(f"the grammar does not allow token {token} here; the sampler is unchanged")

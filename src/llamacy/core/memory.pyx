@@ -43,7 +43,7 @@ cdef class Memory:
 
     @property
     def kind(self):
-        """``"attention"``, ``"swa"`` (attention, with a sliding window in some layers), ``"recurrent"`` or ``"hybrid"``."""
+        """``"attention"``, ``"swa"`` (attention, sliding in some or all layers), ``"recurrent"`` or ``"hybrid"``."""
         model = self._context.model
         if model.is_recurrent:
             return "recurrent"
@@ -68,6 +68,9 @@ cdef class Memory:
         context_acquire(self._context)
         with nogil:
             c_llama.llama_memory_clear(self._context._memory, data)
+        if self._context._n_rollback != NULL:
+            for seq_id in range(self._context.n_seq_max):
+                self._context._n_rollback[seq_id] = 0
         context_release(self._context)
 
     def seq_rm(self, int seq_id, int p0=-1, int p1=-1):
@@ -80,8 +83,10 @@ cdef class Memory:
             `Context.n_rs_seq` tokens of the last decode; a sliding window no longer holds what comes before `p0`.
         """
         cdef bint removed
+        cdef int last
         _acquire(self, seq_id)
         try:
+            last = c_llama.llama_memory_seq_pos_max(self._context._memory, seq_id)
             _check_rm(self, seq_id, p0, p1)
             removed = c_llama.llama_memory_seq_rm(self._context._memory, seq_id, p0, p1)
             if not removed:
@@ -89,7 +94,7 @@ cdef class Memory:
                     f"positions [{p0}, {p1}) of sequence {seq_id} can't be removed from a {self.kind} memory"
                 )
             if self._context._n_rollback != NULL:
-                self._context._n_rollback[seq_id] = 0  # one rollback between two decodes
+                _note_rm(self, seq_id, last)
         finally:
             context_release(self._context)
 
@@ -99,7 +104,8 @@ cdef class Memory:
         Raises
         ------
         MemoryOperationError
-            Only whole sequences can be copied: each sequence has a buffer of its own (``kv_unified=False``).
+            Only whole sequences can be copied: each sequence has a buffer of its own (``kv_unified=False``). Or
+            recurrent state was rolled back, and no decode came after.
         """
         _check_seq(self, seq_id_dst)
         _acquire(self, seq_id_src)
@@ -112,9 +118,10 @@ cdef class Memory:
                     )
                 if _has_streams(self):
                     p0 = p1 = -1
+                _check_cp(self, seq_id_src, seq_id_dst)
                 with nogil:
                     c_llama.llama_memory_seq_cp(self._context._memory, seq_id_src, seq_id_dst, p0, p1)
-                self._context._update_pending |= _has_streams(self)
+                self._context._update_pending |= _has_streams(self) and self.kind != "recurrent"
         finally:
             context_release(self._context)
 
@@ -142,7 +149,7 @@ cdef class Memory:
         try:
             _check_shift(self, seq_id, delta)
             c_llama.llama_memory_seq_add(self._context._memory, seq_id, p0, p1, delta)
-            self._context._update_pending = True
+            self._context._update_pending |= self.kind != "recurrent"
         finally:
             context_release(self._context)
 
@@ -162,7 +169,7 @@ cdef class Memory:
         try:
             _check_shift(self, seq_id, 0)
             c_llama.llama_memory_seq_div(self._context._memory, seq_id, p0, p1, d)
-            self._context._update_pending = True
+            self._context._update_pending |= self.kind != "recurrent"
         finally:
             context_release(self._context)
 
@@ -215,6 +222,30 @@ cdef int _check_shift(Memory self, int seq_id, int delta) except -1:
         raise MemoryOperationError(f"positions can't be shifted in this {self.kind} memory")
     if not -POSITION_MAX < delta < POSITION_MAX - max(last, 0):
         raise ValueError(f"adding {delta} to position {last} leaves the range of positions")
+    return 0
+
+
+cdef void _note_rm(Memory self, int seq_id, int last) noexcept:
+    """Note whether a sequence was rolled back, which is possible once between two decodes of it."""
+    cdef int left = c_llama.llama_memory_seq_pos_max(self._context._memory, seq_id)
+    if left < 0:
+        self._context._n_rollback[seq_id] = 0
+    elif left < last:
+        self._context._n_rollback[seq_id] = -1
+
+
+cdef int _check_cp(Memory self, int seq_id_src, int seq_id_dst) except -1:
+    """Keep rollbacks out of copies: llama.cpp goes on with the snapshots of the wrong sequence."""
+    cdef int* n_rollback = self._context._n_rollback
+    if n_rollback == NULL:
+        return 0
+    if n_rollback[seq_id_src] < 0:
+        raise MemoryOperationError(
+            f"sequence {seq_id_src} was rolled back and can't be copied before the next decode of it"
+        )
+    if n_rollback[seq_id_dst] < 0:
+        c_llama.llama_memory_seq_rm(self._context._memory, seq_id_dst, -1, -1)
+    n_rollback[seq_id_src] = n_rollback[seq_id_dst] = 0
     return 0
 
 

@@ -187,8 +187,9 @@ cdef class Model:
 
     @property
     def ftype(self):
-        """`FileType` of the file."""
-        return FileType(<int>c_llama.llama_model_ftype(model_handle(self)))
+        """`FileType` of the file, told by its tensors where the file doesn't say; None for one that has no name here."""
+        value = <int>c_llama.llama_model_ftype(model_handle(self)) & ~<int>c_llama.LLAMA_FTYPE_GUESSED
+        return FileType(value) if value in FileType.__members__.values() else None
 
     @property
     def suppress_tokens(self):

@@ -161,7 +161,10 @@ cdef class Outputs:
         context_logits_ith(self._context, -1)
         if self._context._samplers:
             raise OutputError("with samplers attached to the context, rows are not whole; see sampled_logits")
-        return rows_view(self._context, c_llama.llama_get_logits(self._context._ptr), self._context._n_outputs, self._context.n_vocab, True)
+        return rows_view(
+            self._context, c_llama.llama_get_logits(self._context._ptr), self._context._n_outputs,
+            self._context.n_vocab, True
+        )
 
     def embeddings(self, int index=-1):
         """Return the embedding of one entry of the last batch.
@@ -185,7 +188,10 @@ cdef class Outputs:
         Source: ``llama_get_embeddings``.
         """
         context_embeddings_ith(self._context, -1)
-        return rows_view(self._context, c_llama.llama_get_embeddings(self._context._ptr), self._context._n_outputs, self._context.n_embd_out, False)
+        return rows_view(
+            self._context, c_llama.llama_get_embeddings(self._context._ptr), self._context._n_outputs,
+            self._context.n_embd_out, False
+        )
 
     def seq_embeddings(self, int seq_id=0):
         """Return the pooled embedding of a sequence of the last batch.
@@ -279,7 +285,9 @@ cdef class Outputs:
             data = c_ext.llama_get_embeddings_layer_inp(self._context._ptr, layer)
         finally:
             context_release(self._context)
-        return rows_view(self._context, data, self._context._n_tokens, c_llama.llama_model_n_embd(self._context.model._ptr), False)
+        return rows_view(
+            self._context, data, self._context._n_tokens, c_llama.llama_model_n_embd(self._context.model._ptr), False
+        )
 
     def sampled_token(self, int index=-1):
         """Return the token that the backend sampled for an entry of the last batch, or None.
@@ -301,7 +309,9 @@ cdef class Outputs:
         cdef const float* data = c_llama.llama_get_sampled_logits_ith(self._context._ptr, index)
         if data == NULL:
             return None
-        return row_view(self._context, data, c_llama.llama_get_sampled_logits_count_ith(self._context._ptr, index), False)
+        return row_view(
+            self._context, data, c_llama.llama_get_sampled_logits_count_ith(self._context._ptr, index), False
+        )
 
     def sampled_probs(self, int index=-1):
         """Return the probabilities of the candidates that the backend left for an entry, or None.
@@ -314,7 +324,9 @@ cdef class Outputs:
         cdef const float* data = c_llama.llama_get_sampled_probs_ith(self._context._ptr, index)
         if data == NULL:
             return None
-        return row_view(self._context, data, c_llama.llama_get_sampled_probs_count_ith(self._context._ptr, index), False)
+        return row_view(
+            self._context, data, c_llama.llama_get_sampled_probs_count_ith(self._context._ptr, index), False
+        )
 
     def sampled_candidates(self, int index=-1):
         """Return the ids of the candidates that the backend left for an entry, as array of int32 (a copy), or None.

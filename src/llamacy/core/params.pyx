@@ -2,7 +2,6 @@
 """Parameters of models and contexts, checked once and kept with all that they point to."""
 
 from libc.stddef cimport size_t
-from libc.stdint cimport int32_t, uint32_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 

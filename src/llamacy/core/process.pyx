@@ -123,7 +123,7 @@ cdef int _check(ExtendedBatch self, Context context, bint all_outputs, bint enco
             )
     for i in range(n_tokens):
         n_outputs += self._entries[i].output
-        if self._needs_state and not self._entries[i].has_state:
+        if context._needs_state and not self._entries[i].has_state:
             with gil:
                 raise InvalidBatchError(
                     f"entry {i} has no hidden state, which a context for multi-token prediction needs "
@@ -182,13 +182,14 @@ cdef void _count_rollback(ExtendedBatch self, Context context) noexcept nogil:
     cdef int seq_id, n
     cdef int* counts = context._n_rollback
     for seq_id in range(context.n_seq_max):
-        counts[seq_id] = 0
+        counts[seq_id] = min(counts[seq_id], 0)
     for i in range(self._entries.size()):
-        counts[self._entries[i].seq_id] += 1
+        counts[self._entries[i].seq_id] = max(counts[self._entries[i].seq_id], 0) + 1
     for i in range(self._shared.size()):
-        counts[self._shared[i].second] += 1
+        counts[self._shared[i].second] = max(counts[self._shared[i].second], 0) + 1
     for seq_id in range(context.n_seq_max):
         n = counts[seq_id]
         if context._embeddings and n > context.n_ubatch:
             n = n % context.n_ubatch or context.n_ubatch
-        counts[seq_id] = min(context.n_rs_seq, n - 1) if n > 0 else 0
+        if n > 0:
+            counts[seq_id] = min(context.n_rs_seq, n - 1)

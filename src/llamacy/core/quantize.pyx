@@ -298,8 +298,8 @@ cdef list _examine(object source, object prune_layers, dict overrides, int outpu
                 kind = output_type
             if kind != c_ggml.GGML_TYPE_COUNT and info.ne[0] % c_ggml.ggml_blck_size(<c_ggml.ggml_type><int>kind):
                 raise QuantizeError(
-                    f"{name!r} can't be of type {GgmlType(kind).name}: its rows have {info.ne[0]} elements, which is not "
-                    f"a multiple of {c_ggml.ggml_blck_size(<c_ggml.ggml_type><int>kind)}"
+                    f"{name!r} can't be of type {GgmlType(kind).name}: its rows have {info.ne[0]} elements, which is "
+                    f"not a multiple of {c_ggml.ggml_blck_size(<c_ggml.ggml_type><int>kind)}"
                 )
         return [] if prune_layers is None else _prune(gguf, prune_layers)
 

@@ -2,7 +2,8 @@
 """The native quantizer, followed and stopped through what it logs.
 
 `llama_model_quantize` takes no callback. It logs one line for each tensor before it begins with it, on the thread that
-called it, when no worker thread runs, and it catches exceptions of C++: a log callback that throws there ends it cleanly.
+called it, when no worker thread runs, and it catches exceptions of C++: a log callback that throws there ends it
+cleanly.
 """
 
 from cpython.exc cimport PyErr_CheckSignals

@@ -3,7 +3,7 @@
 
 cimport cython
 from libc.math cimport INFINITY, isnan
-from libc.stdint cimport int64_t, uint32_t
+from libc.stdint cimport int64_t
 from libc.stdlib cimport free, realloc
 
 from llamacy.core._callback cimport has_stashed, raise_stashed
@@ -15,6 +15,7 @@ from llamacy.core.candidates cimport Candidates, candidates_raise
 from llamacy.core.custom_sampler cimport CustomSampler, custom_native
 from llamacy.core.decoding cimport context_acquire, context_release
 from llamacy.core.grammar_sampler cimport grammar_raise, grammar_sampler_verdict
+from llamacy.core.log cimport log_begin
 from llamacy.core.model cimport Model
 from llamacy.core.sampler_base cimport (
     SAMPLER_CLOSED, SAMPLER_IN_CHAIN, SAMPLER_OPEN, sampler_accept, sampler_apply, sampler_clone,
@@ -26,7 +27,7 @@ import weakref
 
 from llamacy.errors import GrammarError, InUseError, OutputError, SamplerError
 
-__all__ = ["Candidates", "CustomSampler", "Sampler", "SamplerChain"]
+__all__ = ["SamplerChain"]
 
 # cimported names are not attributes of the module
 globals().update(Candidates=Candidates, CustomSampler=CustomSampler, Sampler=Sampler)
@@ -51,7 +52,7 @@ cdef class SamplerChain(Sampler):
     samplers : iterable of Sampler
         Added in order.
     no_perf : bool
-        Measure nothing; see `perf`.
+        Measure no time; see `perf`.
 
     Raises
     ------
@@ -92,7 +93,7 @@ cdef class SamplerChain(Sampler):
 
     cdef int _release(self) except -1:
         Sampler._release(self)
-        for link in self._links:
+        for link in self._links or ():
             link_mark_closed(link)
         self._links = []
         return 0
@@ -208,7 +209,9 @@ cdef class SamplerChain(Sampler):
         sampler_acquire(self)
         try:
             if self._was_attached:
-                raise InUseError("the links of a chain that was attached to a context can't be changed; clone it before")
+                raise InUseError(
+                    "the links of a chain that was attached to a context can't be changed; clone it before"
+                )
             if index < 0:
                 index += len(self._links)
             if not 0 <= index < len(self._links):
@@ -231,7 +234,7 @@ cdef class SamplerChain(Sampler):
 
     # work
 
-    def sample(self, Context context not None, int index=-1, *, Sampler grammar=None):
+    def sample(self, Context context not None, Py_ssize_t index=-1, *, Sampler grammar=None):
         """Choose a token from an output row of the last decode, and accept it.
 
         Parameters
@@ -264,11 +267,14 @@ cdef class SamplerChain(Sampler):
         cdef int32_t token
         if grammar is self:
             raise SamplerError("the grammar must not be the chain itself")
+        if not INT32_MIN <= index <= INT32_MAX:
+            raise OutputError(f"entry {index} is not an output of the last decode")
+        log_begin()
         with nogil:
             if grammar is None:
-                token = chain_sample(self, context, index)
+                token = chain_sample(self, context, <int32_t>index)
             else:
-                token = chain_sample_grammar(self, grammar, context, index)
+                token = chain_sample_grammar(self, grammar, context, <int32_t>index)
         if has_stashed():
             raise_stashed()
         return token
@@ -327,7 +333,7 @@ cdef class SamplerChain(Sampler):
         Returns
         -------
         tuple of (int, float)
-            Tokens, and milliseconds; 0 unless the chain was made with ``no_perf=False``.
+            Tokens, and milliseconds; these stay 0 unless the chain was made with ``no_perf=False``.
 
         Source: ``llama_perf_sampler``.
         """
@@ -404,7 +410,9 @@ cdef int chain_apply(SamplerChain self, candidate_array* array) except -1 nogil:
     return 0
 
 
-cdef int32_t _pick(SamplerChain self, Context context, int32_t index, c_llama.llama_sampler* first) except? -2147483648 nogil:
+cdef int32_t _pick(
+    SamplerChain self, Context context, int32_t index, c_llama.llama_sampler* first
+) except? -2147483648 nogil:
     """Let the chain choose a token, after `first` when that is given; it is llama_sampler_sample without the aborts."""
     cdef c_llama.llama_context* ctx = context._ptr
     cdef candidate_array array
@@ -417,7 +425,9 @@ cdef int32_t _pick(SamplerChain self, Context context, int32_t index, c_llama.ll
     if token >= 0:
         if first != NULL:
             with gil:
-                raise GrammarError(f"the backend chose token {token}, which the grammar does not allow; detach the chain")
+                raise GrammarError(
+                    f"the backend chose token {token}, which the grammar does not allow; detach the chain"
+                )
         return token
     _gather(self, context, index, &array)
     if first != NULL:
@@ -513,7 +523,8 @@ cdef int _check_whole(SamplerChain self) except -1 nogil:
         if name[0] == c"+":
             with gil:
                 raise SamplerError(
-                    "the first links of this chain run on a backend, which has not done so here; use a clone of the chain")
+                    "the first links of this chain run on a backend, which has not done so here; use a clone of the "
+                    "chain")
         if name[0] != c"?":
             return 0
     return 0
@@ -523,7 +534,8 @@ cdef int chain_check_attach(SamplerChain self, int n_vocab) except -1:
     """Refuse a chain that can't be attached to a context.
 
     A backend aborts when a chain is attached twice, when top_k asks for more candidates than are left (ggml_top_k), and
-    when a token id is outside of its vocabulary; a chain inside of a chain would run in part, and not at all on the CPU.
+    when a token id is outside of its vocabulary; a chain inside of a chain would run in part, and not at all on the
+    CPU.
     """
     cdef Sampler link
     cdef long long left = n_vocab

@@ -165,7 +165,7 @@ cdef class SamplerBase:
                 candidates._c.selected = -1
                 raise SamplerError("every candidate is ruled out")
 
-    def accept(self, long long token):
+    def accept(self, Py_ssize_t token):
         """Tell the sampler which token was chosen; grammars, penalties and others take it into account.
 
         Raises
@@ -177,7 +177,7 @@ cdef class SamplerBase:
 
         Source: ``llama_sampler_accept``.
         """
-        if not 0 <= token < (self._n_vocab or 1 << 31):
+        if not 0 <= token < _end(self):
             raise SamplerError(f"there is no token {token}" + (f" among {self._n_vocab}" if self._n_vocab else ""))
         sampler_acquire(self)
         try:
@@ -187,7 +187,7 @@ cdef class SamplerBase:
         if has_stashed():
             raise_stashed()
 
-    def allows(self, long long token):
+    def allows(self, Py_ssize_t token):
         """Return whether `accept` would take a token; only grammars ever say no.
 
         Parameters
@@ -200,7 +200,7 @@ cdef class SamplerBase:
         bool
         """
         cdef int verdict
-        if not 0 <= token < (self._n_vocab or 1 << 31):
+        if not 0 <= token < _end(self):
             return False
         sampler_acquire(self)
         try:
@@ -268,7 +268,9 @@ cdef class SamplerBase:
         if other is self:
             return
         if not self._same(other):
-            raise SamplerError(f"state can only be copied between samplers that were made alike, not {self!r} and {other!r}")
+            raise SamplerError(
+                f"state can only be copied between samplers that were made alike, not {self!r} and {other!r}"
+            )
         if not self._clonable:
             raise SamplerError(f"{self!r} can't be cloned, and copying its state needs that")
         sampler_acquire(self)
@@ -295,6 +297,11 @@ cdef class SamplerBase:
     cdef int _finish_copy(self, SamplerBase source) except -1:
         self._owned = source._owned
         return 0
+
+
+cdef Py_ssize_t _end(SamplerBase self) noexcept:
+    """The end of the valid token ids."""
+    return self._n_vocab if self._n_vocab else <Py_ssize_t>INT32_MAX + 1
 
 
 cdef str _short(object value):

@@ -2,8 +2,9 @@
 """The samplers of llama.cpp: what picks the next token from the logits, and what prepares that choice."""
 
 cimport cython
+from cpython.number cimport PyNumber_Index
 from libc.math cimport INFINITY, isfinite
-from libc.stdint cimport INT32_MAX, uint32_t
+from libc.stdint cimport INT32_MAX, INT32_MIN, int32_t, uint32_t
 from libc.stdlib cimport free, malloc
 
 from llamacy.core._handle cimport SAMPLER, handle_opened
@@ -30,9 +31,9 @@ cdef object _RANDOM = c_llama.LLAMA_DEFAULT_SEED
 cdef class Sampler(SamplerBase):
     """One sampler of llama.cpp, made by one of the static methods named after it.
 
-    A sampler works on `Candidates`: it reorders them, drops some, changes their logits, or selects one. Most are used in
-    a `SamplerChain`, which takes them over: after `SamplerChain.add` the object is empty until
-    `SamplerChain.remove` gives it back.
+    A sampler works on `Candidates`: it reorders them, drops some, changes their logits, or selects one. Most are used
+    in a `SamplerChain`, which takes them over: after `SamplerChain.add` the object is empty until `SamplerChain.remove`
+    gives it back.
 
     Attributes
     ----------
@@ -65,12 +66,13 @@ cdef class Sampler(SamplerBase):
         return sampler_wrap(c_llama.llama_sampler_init_dist(c_seed), "dist", {"seed": c_seed})
 
     @staticmethod
-    def top_k(int k):
+    def top_k(k):
         """Keep the `k` candidates with the highest logits; all of them when `k` is 0 or less."""
-        return sampler_wrap(c_llama.llama_sampler_init_top_k(k), "top_k", {"k": k})
+        cdef int32_t c_k = _count(k, "k", INT32_MIN)
+        return sampler_wrap(c_llama.llama_sampler_init_top_k(c_k), "top_k", {"k": c_k})
 
     @staticmethod
-    def top_p(double p, int min_keep=1):
+    def top_p(double p, min_keep=1):
         """Keep the most probable candidates whose probabilities come to at least `p` (nucleus sampling).
 
         Parameters
@@ -82,10 +84,10 @@ cdef class Sampler(SamplerBase):
         """
         cdef float c_p = _number(p, "p", 0, 1)
         cdef size_t c_keep = _count(min_keep, "min_keep", 0)
-        return sampler_wrap(c_llama.llama_sampler_init_top_p(c_p, c_keep), "top_p", {"p": p, "min_keep": min_keep})
+        return sampler_wrap(c_llama.llama_sampler_init_top_p(c_p, c_keep), "top_p", {"p": p, "min_keep": c_keep})
 
     @staticmethod
-    def min_p(double p, int min_keep=1):
+    def min_p(double p, min_keep=1):
         """Keep the candidates that are at least `p` times as probable as the most probable one.
 
         Parameters
@@ -97,13 +99,13 @@ cdef class Sampler(SamplerBase):
         """
         cdef float c_p = _number(p, "p", 0, 1)
         cdef size_t c_keep = _count(min_keep, "min_keep", 0)
-        return sampler_wrap(c_llama.llama_sampler_init_min_p(c_p, c_keep), "min_p", {"p": p, "min_keep": min_keep})
+        return sampler_wrap(c_llama.llama_sampler_init_min_p(c_p, c_keep), "min_p", {"p": p, "min_keep": c_keep})
 
     @staticmethod
-    def typical(double p, int min_keep=1):
-        """Keep the candidates whose information is closest to the expected one, up to the probability `p` (arXiv:2202.00666).
+    def typical(double p, min_keep=1):
+        """Keep the candidates whose information is closest to the expected one, up to the probability `p`.
 
-        Use it before samplers that rule candidates out by a logit of -inf.
+        Use it before samplers that rule candidates out by a logit of -inf. The method is that of arXiv:2202.00666.
 
         Parameters
         ----------
@@ -114,7 +116,7 @@ cdef class Sampler(SamplerBase):
         """
         cdef float c_p = _number(p, "p", 0, 1)
         cdef size_t c_keep = _count(min_keep, "min_keep", 0)
-        return sampler_wrap(c_llama.llama_sampler_init_typical(c_p, c_keep), "typical", {"p": p, "min_keep": min_keep})
+        return sampler_wrap(c_llama.llama_sampler_init_typical(c_p, c_keep), "typical", {"p": p, "min_keep": c_keep})
 
     @staticmethod
     def temp(double t):
@@ -140,7 +142,7 @@ cdef class Sampler(SamplerBase):
             {"t": t, "delta": delta, "exponent": exponent})
 
     @staticmethod
-    def xtc(double p, double t, int min_keep=1, seed=_RANDOM):
+    def xtc(double p, double t, min_keep=1, seed=_RANDOM):
         """With the probability `p`, drop all candidates of at least the probability `t` but the least probable of them.
 
         Parameters
@@ -160,7 +162,7 @@ cdef class Sampler(SamplerBase):
         cdef uint32_t c_seed = _seed(seed)
         return sampler_wrap(
             c_llama.llama_sampler_init_xtc(c_p, c_t, c_keep, c_seed), "xtc",
-            {"p": p, "t": t, "min_keep": min_keep, "seed": c_seed})
+            {"p": p, "t": t, "min_keep": c_keep, "seed": c_seed})
 
     @staticmethod
     def top_n_sigma(double n):
@@ -169,7 +171,7 @@ cdef class Sampler(SamplerBase):
         return sampler_wrap(c_llama.llama_sampler_init_top_n_sigma(c_n), "top_n_sigma", {"n": n})
 
     @staticmethod
-    def mirostat(int n_vocab, seed=_RANDOM, double tau=5.0, double eta=0.1, int m=100):
+    def mirostat(n_vocab, seed=_RANDOM, double tau=5.0, double eta=0.1, m=100):
         """Select a candidate so that the text keeps a target surprise (Mirostat, arXiv:2007.14966).
 
         Parameters
@@ -188,11 +190,11 @@ cdef class Sampler(SamplerBase):
         cdef uint32_t c_seed = _seed(seed)
         cdef float c_tau = _number(tau, "tau", 0, INFINITY)
         cdef float c_eta = _number(eta, "eta", 0, INFINITY)
-        _count(n_vocab, "n_vocab", 1)
-        _count(m, "m", 2)
+        cdef int32_t c_n_vocab = _count(n_vocab, "n_vocab", 1)
+        cdef int32_t c_m = _count(m, "m", 2)
         return sampler_wrap(
-            c_llama.llama_sampler_init_mirostat(n_vocab, c_seed, c_tau, c_eta, m), "mirostat",
-            {"n_vocab": n_vocab, "seed": c_seed, "tau": tau, "eta": eta, "m": m}, n_vocab)
+            c_llama.llama_sampler_init_mirostat(c_n_vocab, c_seed, c_tau, c_eta, c_m), "mirostat",
+            {"n_vocab": c_n_vocab, "seed": c_seed, "tau": tau, "eta": eta, "m": c_m}, c_n_vocab)
 
     @staticmethod
     def mirostat_v2(seed=_RANDOM, double tau=5.0, double eta=0.1):
@@ -248,9 +250,9 @@ cdef class Sampler(SamplerBase):
         vocab, grammar_str, grammar_root
             As for `grammar`.
         trigger_patterns : sequence of str
-            Regular expressions (ECMAScript, without back-references). They are searched in the last 512 to 1,024 bytes of
-            the accepted text, or in all of it, up to 65,536 bytes, when one looks at its beginning (``^``, ``\\b``). The
-            grammar begins with the first group that matched something, or with the match.
+            Regular expressions (ECMAScript, without back-references). They are searched in the last 512 to 1,024 bytes
+            of the accepted text, or in all of it, up to 65,536 bytes, when one looks at its beginning (``^``, ``\\b``).
+            The grammar begins with the first group that matched something, or with the match.
         trigger_tokens : sequence of int
             Tokens that trigger the grammar, which begins with them.
 
@@ -271,7 +273,8 @@ cdef class Sampler(SamplerBase):
 
     @staticmethod
     def penalties(
-        int n_vocab, int penalty_last_n=64, double penalty_repeat=1.0, double penalty_freq=0.0, double penalty_present=0.0
+        n_vocab, penalty_last_n=64, double penalty_repeat=1.0, double penalty_freq=0.0,
+        double penalty_present=0.0
     ):
         """Lower the logits of tokens that were accepted lately.
 
@@ -291,19 +294,19 @@ cdef class Sampler(SamplerBase):
         cdef float c_repeat = _number(penalty_repeat, "penalty_repeat", 0, INFINITY)
         cdef float c_freq = _number(penalty_freq, "penalty_freq", -INFINITY, INFINITY)
         cdef float c_present = _number(penalty_present, "penalty_present", -INFINITY, INFINITY)
-        _count(n_vocab, "n_vocab", 1)
-        _count(penalty_last_n, "penalty_last_n", 0, MAX_LAST_N)
+        cdef int32_t c_n_vocab = _count(n_vocab, "n_vocab", 1)
+        cdef int32_t c_last_n = _count(penalty_last_n, "penalty_last_n", 0, MAX_LAST_N)
         if c_repeat == 0:
             raise ValueError(f"penalty_repeat must be above 0, not {penalty_repeat}")
         return sampler_wrap(
-            c_llama.llama_sampler_init_penalties(n_vocab, penalty_last_n, c_repeat, c_freq, c_present), "penalties",
-            {"n_vocab": n_vocab, "penalty_last_n": penalty_last_n, "penalty_repeat": penalty_repeat,
-             "penalty_freq": penalty_freq, "penalty_present": penalty_present}, n_vocab)
+            c_llama.llama_sampler_init_penalties(c_n_vocab, c_last_n, c_repeat, c_freq, c_present), "penalties",
+            {"n_vocab": c_n_vocab, "penalty_last_n": c_last_n, "penalty_repeat": penalty_repeat,
+             "penalty_freq": penalty_freq, "penalty_present": penalty_present}, c_n_vocab)
 
     @staticmethod
     def dry(
-        Vocab vocab not None, double dry_multiplier, double dry_base=1.75, int dry_allowed_length=2,
-        int dry_penalty_last_n=1024, seq_breakers=("\n", ":", "\"", "*"),
+        Vocab vocab not None, double dry_multiplier, double dry_base=1.75, dry_allowed_length=2,
+        dry_penalty_last_n=1024, seq_breakers=("\n", ":", "\"", "*"),
     ):
         """Lower the logits of tokens that would go on with a repetition ("don't repeat yourself").
 
@@ -330,15 +333,17 @@ cdef class Sampler(SamplerBase):
         cdef const char** c_breakers
         cdef llama_sampler* ptr
         cdef size_t i, n
-        _count(dry_allowed_length, "dry_allowed_length", 0)
-        _count(dry_penalty_last_n, "dry_penalty_last_n", 0, MAX_LAST_N)
+        cdef int32_t c_allowed = _count(dry_allowed_length, "dry_allowed_length", 0)
+        cdef int32_t c_last_n = _count(dry_penalty_last_n, "dry_penalty_last_n", 0, MAX_LAST_N)
         if isinstance(seq_breakers, str):
             raise TypeError("seq_breakers is a sequence of texts, not one")
         breakers = tuple(seq_breakers)
         encoded = [breaker.encode() for breaker in breakers]
         for breaker in encoded:
             if not 1 <= len(breaker) <= MAX_BREAKER or b"\0" in breaker:
-                raise ValueError(f"a sequence breaker has 1 to {MAX_BREAKER} bytes and no NUL, unlike {breaker.decode()!r}")
+                raise ValueError(
+                    f"a sequence breaker has 1 to {MAX_BREAKER} bytes and no NUL, unlike {breaker.decode()!r}"
+                )
         n = len(encoded)
         c_breakers = <const char**>malloc((n + 1) * sizeof(char*))
         if c_breakers == NULL:
@@ -349,15 +354,15 @@ cdef class Sampler(SamplerBase):
             log_begin()
             with nogil:
                 ptr = c_llama.llama_sampler_init_dry(
-                    c_vocab, c_multiplier, c_base, dry_allowed_length, dry_penalty_last_n, c_breakers, n)
+                    c_vocab, c_multiplier, c_base, c_allowed, c_last_n, c_breakers, n)
         except (IndexError, RuntimeError) as error:
             raise native_error(SamplerError, f"llama.cpp: {error}") from None
         finally:
             free(c_breakers)
         return sampler_wrap(
             ptr, "dry",
-            {"dry_multiplier": dry_multiplier, "dry_base": dry_base, "dry_allowed_length": dry_allowed_length,
-             "dry_penalty_last_n": dry_penalty_last_n, "seq_breakers": breakers}, vocab.n_tokens, vocab._model)
+            {"dry_multiplier": dry_multiplier, "dry_base": dry_base, "dry_allowed_length": c_allowed,
+             "dry_penalty_last_n": c_last_n, "seq_breakers": breakers}, vocab.n_tokens, vocab._model)
 
     @staticmethod
     def adaptive_p(double target, double decay=0.9, seed=_RANDOM):
@@ -380,7 +385,7 @@ cdef class Sampler(SamplerBase):
             {"target": target, "decay": decay, "seed": c_seed})
 
     @staticmethod
-    def logit_bias(int n_vocab, logit_bias):
+    def logit_bias(n_vocab, logit_bias):
         """Add to the logits of some tokens.
 
         Parameters
@@ -393,8 +398,8 @@ cdef class Sampler(SamplerBase):
         cdef c_llama.llama_logit_bias* c_bias
         cdef llama_sampler* ptr
         cdef int i
-        _count(n_vocab, "n_vocab", 1)
-        biases = {_token(token, n_vocab): float(bias) for token, bias in dict(logit_bias).items()}
+        cdef int32_t c_n_vocab = _count(n_vocab, "n_vocab", 1)
+        biases = {_token(token, c_n_vocab): float(bias) for token, bias in dict(logit_bias).items()}
         for token, bias in biases.items():
             if not bias <= 1e8:
                 raise ValueError(f"the bias of token {token} must be a number up to 1e8, or -inf, not {bias}")
@@ -405,10 +410,10 @@ cdef class Sampler(SamplerBase):
             for i, (token, bias) in enumerate(biases.items()):
                 c_bias[i].token = token
                 c_bias[i].bias = bias
-            ptr = c_llama.llama_sampler_init_logit_bias(n_vocab, len(biases), c_bias)
+            ptr = c_llama.llama_sampler_init_logit_bias(c_n_vocab, len(biases), c_bias)
         finally:
             free(c_bias)
-        return sampler_wrap(ptr, "logit_bias", {"n_vocab": n_vocab, "logit_bias": biases}, n_vocab)
+        return sampler_wrap(ptr, "logit_bias", {"n_vocab": c_n_vocab, "logit_bias": biases}, c_n_vocab)
 
     @staticmethod
     def infill(Vocab vocab not None):
@@ -458,20 +463,24 @@ cdef const c_llama.llama_vocab* _text_vocab(Vocab vocab) except NULL:
 cdef uint32_t _seed(object seed) except? 0xffffffff:
     if seed is None:
         return c_llama.LLAMA_DEFAULT_SEED
-    if not 0 <= seed < 1 << 32:
+    number = PyNumber_Index(seed)
+    if not 0 <= number < 1 << 32:
         raise ValueError(f"seed must be from 0 to 2**32 - 1, not {seed}")
-    return seed
+    return number
 
 
 cdef object _token(object token, int n_vocab):
-    if not 0 <= token < n_vocab:
+    number = PyNumber_Index(token)
+    if not 0 <= number < n_vocab:
         raise ValueError(f"there is no token {token} among {n_vocab}")
-    return int(token)
+    return number
 
 
 cdef float _number(double value, str name, double least, double most) except? -1.0:
     if not (least <= value <= most and isfinite(<float>value)):
-        limits = f" from {least:g} to {most:g}" if isfinite(most) else f" of at least {least:g}" if isfinite(least) else ""
+        limits = f" from {least:g} to {most:g}" if isfinite(most) else f" of at least {least:g}" if isfinite(
+            least
+        ) else ""
         raise ValueError(f"{name} must be a finite number{limits}, not {value}")
     return <float>value
 
@@ -482,10 +491,11 @@ cdef float _temperature(double t) except? -1.0:
     return _number(t, "t", -INFINITY, INFINITY)
 
 
-cdef int _count(int value, str name, int least, int most=INT32_MAX) except? -1:
-    if not least <= value <= most:
+cdef int32_t _count(object value, str name, int32_t least, int32_t most=INT32_MAX) except? -1:
+    number = PyNumber_Index(value)
+    if not least <= number <= most:
         raise ValueError(f"{name} must be from {least} to {most}, not {value}")
-    return value
+    return number
 
 
 cdef Sampler sampler_wrap(

@@ -5,7 +5,7 @@ cimport cython
 from libc.stdint cimport int32_t
 
 from llamacy.core._callback cimport has_stashed, raise_stashed
-from llamacy.core.batch cimport Batch, batch_add, batch_clear, batch_extend
+from llamacy.core.batch cimport Batch, batch_clear, batch_extend
 from llamacy.core.context cimport Context
 from llamacy.core.decoding cimport context_decode
 from llamacy.core.log cimport log_begin
@@ -28,9 +28,9 @@ cdef class Scheduler:
 
     Notes
     -----
-    A step takes one pending token of every sequence that generates, fills the rest of the batch with parts of the prompts
-    that are not in the memory yet, decodes it, and samples a token for every sequence that has nothing pending any more.
-    The sampled token is appended to its sequence, so it is what that sequence decodes in the next step.
+    A step takes one pending token of every sequence that generates, fills the rest of the batch with parts of the
+    prompts that are not in the memory yet, decodes it, and samples a token for every sequence that has nothing pending
+    any more. The sampled token is appended to its sequence, so it is what that sequence decodes in the next step.
 
     Cursors move only after the decode succeeded. After an abort or a failure inside they are set to what the memory
     really holds, so that stepping again goes on correctly.

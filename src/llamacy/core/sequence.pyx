@@ -86,8 +86,8 @@ cdef class Sequence:
         cdef Py_ssize_t n = tokens.shape[0]
         if n > self.capacity - self._n_tokens:
             raise ContextLengthError(
-                f"the prompt has {self._n_tokens + n} tokens, but the context has room for {self.capacity}; shorten it, "
-                "or use a larger n_ctx",
+                f"the prompt has {self._n_tokens + n} tokens, but the context has room for {self.capacity}; shorten "
+                "it, or use a larger n_ctx",
                 n_prompt=self._n_tokens + n,
                 n_ctx=self.capacity,
             )

@@ -213,9 +213,9 @@ def state_seq_get(Context context not None, seq_id, flags=StateFlags.NONE):
     flags : StateFlags
         ``PARTIAL_ONLY`` leaves out what can be cut back to an earlier position: only the sliding-window cache
         or the recurrent state is saved, and it can be restored only while the rest of the sequence is still
-        in place. Models without either save everything. ``ON_DEVICE`` leaves the tensor data where it is: one
-        copy a sequence, which the next such save of the sequence replaces, and bytes that only this context
-        can restore.
+        in place. Models without either save everything. ``ON_DEVICE`` keeps the tensor data where it is: one
+        copy for each sequence, which the next such save of it replaces and which lasts until the context is
+        closed, and bytes that only this context can restore.
 
     Returns
     -------

@@ -78,11 +78,11 @@ cdef class Vocab:
             # no vocabulary makes more tokens than bytes, but for the special ones around the text
             tokens = clone(_int_array, view.len + 16, zero=False)
             n = _tokenize(self, <const char*>view.buf, view.len, <int32_t*>tokens.data.as_ints, view.len + 16,
-                               add_special, parse_special)
+                          add_special, parse_special)
             if n < 0:
                 tokens = clone(_int_array, -<Py_ssize_t>n, zero=False)
                 n = _tokenize(self, <const char*>view.buf, view.len, <int32_t*>tokens.data.as_ints, len(tokens),
-                                   add_special, parse_special)
+                              add_special, parse_special)
         finally:
             PyBuffer_Release(&view)
         if n < 0:
@@ -122,7 +122,7 @@ cdef class Vocab:
             if view.len >= INT_MAX - 16:
                 raise TokenizeError(f"the text has {view.len} bytes; at most {INT_MAX - 17} can be converted at once")
             n = _tokenize(self, <const char*>view.buf, view.len, &out[0] if size else NULL, size,
-                               add_special, parse_special)
+                          add_special, parse_special)
         finally:
             PyBuffer_Release(&view)
         if n < 0:

@@ -45,7 +45,9 @@ def fetch(
 
 def match(files: list[str], pattern: str) -> list[str]:
     """Return the one file that matches a pattern; of a split model that is its first part."""
-    found = [name for name in files if fnmatch(name, pattern) and (_SPLIT.search(name) or [None, "00001"])[1] == "00001"]
+    found = [
+        name for name in files if fnmatch(name, pattern) and (_SPLIT.search(name) or [None, "00001"])[1] == "00001"
+    ]
     if len(found) != 1:
         what = "no file" if not found else f"{len(found)} files ({', '.join(found)})"
         raise ValueError(f"{what} of the repository match {pattern!r}; it has {', '.join(files)}")
