@@ -30,7 +30,7 @@ def main() -> int:
     add_model_argument(parser)
     parser.add_argument("--llama-cpp-python", type=Path, metavar="VENV", help="measure this peer too")
     parser.add_argument("--xllamacpp", type=Path, metavar="VENV", help="measure this peer too")
-    parser.add_argument("--sets", type=int, default=4, help="sets of fresh processes (default 4)")
+    parser.add_argument("--sets", type=int, default=3, help="sets of fresh processes (default 3)")
     parser.add_argument("--quick", action="store_true", help="a quarter of the rounds")
     parser.add_argument("--only", default="", help="only cases with this in 'model: name'")
     parser.add_argument("--json", type=Path, help="write all ratios here as well")
@@ -40,10 +40,13 @@ def main() -> int:
     venvs = {"llama-cpp-python": arguments.llama_cpp_python, "xllamacpp": arguments.xllamacpp}
     peers = {name: venv / "bin" / "python" for name, venv in venvs.items() if venv is not None}
     chosen = [case for case in cases(quick=arguments.quick) if arguments.only in f"{case.model}: {case.name}"]
+    print("n_threads=1; milliseconds of CPU time a token; ratio native/llamacy: median and quartiles")
     rows = measure(chosen, models, arguments.sets)
-    if arguments.only in "micro: growth":
-        rows += measure_growth(models["micro"], arguments.sets, 2 if arguments.quick else 6)
     print_rows(rows)
+    if arguments.only in "micro: growth":
+        growth = measure_growth(models["micro"], arguments.sets, 2 if arguments.quick else 4)
+        print_rows(growth)
+        rows += growth
     if peers:
         print_peers(measure_peers(chosen, models, peers))
     if arguments.json is not None:
@@ -147,7 +150,6 @@ def _text(data: bytes) -> str:
 
 def print_rows(rows: list[dict[str, Any]]) -> None:
     """Print the table of llamacy against the native loop."""
-    print("n_threads=1; milliseconds of CPU time a token; ratio native/llamacy: median and quartiles of rounds")
     clocks = [f"ratio, {clock} time" for clock in CLOCKS]
     lines = [("model", "case", "native", "llamacy", *clocks, "promise", "output", "")]
     for row in rows:

@@ -47,7 +47,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--llama-cpp-python", type=Path, metavar="VENV", help="measure this peer too")
     parser.add_argument("--rounds", type=int, default=40, help="fresh processes of each (default 40)")
-    arguments, _ = parser.parse_known_args()
+    arguments = parser.parse_args()
     whole = Statement("from llamacy import Llama")
     pairs: list[tuple[Statement, Statement, float | None]] = [
         (Statement("import llamacy"), Statement("import numpy"), 0.3)

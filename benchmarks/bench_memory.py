@@ -21,7 +21,7 @@ from micro_model import micro_model
 _MIB = 1 << 20
 # what llamacy may need beyond the native loop: the interpreter, its modules, its own objects
 _PEAK_MOST = 30 * _MIB
-# what the resident memory may differ by after all cycles: less than a byte in a hundred of a leaked handle
+# what the resident memory may differ by after all cycles: a leak of 100 bytes an object would show
 _GROWTH_MOST = 1 * _MIB
 
 
@@ -31,7 +31,7 @@ def main() -> int:
     add_model_argument(parser)
     parser.add_argument("--cycles", type=int, default=10_000, help="objects of each class (default 10000)")
     parser.add_argument("--rounds", type=int, default=3, help="processes for each peak (default 3)")
-    arguments, _ = parser.parse_known_args()
+    arguments = parser.parse_args()
     real = model_path(arguments)
     kept = print_peaks({"micro": micro_model(real), "smollm2": real}, arguments.rounds)
     kept &= print_cycles(arguments.cycles)
@@ -41,7 +41,7 @@ def main() -> int:
 def print_peaks(models: dict[str, Path], rounds: int) -> bool:
     """Compare the peaks of resident memory after a load and 512 tokens."""
     print("most resident memory of load + 512 tokens, MiB; median of fresh processes")
-    lines = [("model", "request", "native", "llamacy", "difference", "promise", "")]
+    lines: list[tuple[str, ...]] = [("model", "request", "native", "llamacy", "difference", "promise", "")]
     all_kept = True
     for model, path in models.items():
         for text in (False, True):
@@ -73,7 +73,7 @@ def print_cycles(cycles: int) -> bool:
     print(f"\n{cycles} times created and closed: handles left, and how much more memory is resident")
     script = Path(__file__).resolve().parent / "harness" / "cycles.py"
     names = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True)
-    lines = [("class", "microseconds each", "handles left", "KiB more", "promise", "")]
+    lines: list[tuple[str, ...]] = [("class", "microseconds each", "handles left", "KiB more", "promise", "")]
     all_kept = True
     for name in names.stdout.split():
         progress(name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 from string import ascii_lowercase
+from typing import Any
 
 import numpy as np
 from harness.cache import cache_dir
@@ -55,13 +56,13 @@ def nano_lora() -> Path:
     path = cache_dir() / f"nano-lora-{_VERSION}.gguf"
     if not path.is_file():
         with Gguf() as gguf:
-            for key, value in {
+            metadata: dict[str, Any] = {
                 "general.architecture": "llama",
                 "general.type": "adapter",
                 "adapter.type": "lora",
                 "adapter.lora.alpha": 4.0,
-            }.items():
-                gguf.metadata.set(key, value)
+            }
+            gguf.metadata.update(metadata)
             rows = np.full((4, 32), 0.01, np.float32)
             gguf.add_tensor("blk.0.attn_q.weight.lora_a", rows)
             gguf.add_tensor("blk.0.attn_q.weight.lora_b", np.ascontiguousarray(rows.T))
@@ -69,10 +70,9 @@ def nano_lora() -> Path:
     return path
 
 
-def _write(path: Path, metadata: dict[str, object], *, n_embd: int, n_head: int, n_ff: int) -> None:
+def _write(path: Path, metadata: dict[str, Any], *, n_embd: int, n_head: int, n_ff: int) -> None:
     rng = np.random.default_rng(20)
     tokens = metadata["tokenizer.ggml.tokens"]
-    assert isinstance(tokens, list)
     n_vocab = len(tokens)
 
     def weights(rows: int, columns: int, scale: float) -> np.ndarray:
@@ -94,7 +94,7 @@ def _write(path: Path, metadata: dict[str, object], *, n_embd: int, n_head: int,
         "blk.0.ffn_down.weight": weights(n_embd, n_ff, scale),
     }
     with Gguf() as gguf:
-        shape = {
+        shape: dict[str, Any] = {
             "general.architecture": "llama",
             "general.name": path.stem,
             "llama.block_count": 1,

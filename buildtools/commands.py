@@ -7,12 +7,13 @@ import sys
 import sysconfig
 from pathlib import Path
 
-from setuptools import Distribution
+from setuptools import Distribution, Extension
 from setuptools.command.build import build
 from setuptools.command.build_ext import build_ext
 from setuptools.command.sdist import sdist
 
-from buildtools import extensions, install_native, paths, vendor_sync
+from buildtools import extensions, install_native, module_cache, paths, vendor_sync
+from buildtools.compiler import find_compiler
 from buildtools.errors import BuildError
 from buildtools.native import find_native, prepare_tree
 from buildtools.options import read_options
@@ -43,11 +44,12 @@ class BuildNative(build_ext):
         _check_python_headers()
         tree = prepare_tree()
         options = read_options(tree)
-        build_folder = Path(self.build_temp).parent
+        # Not build_temp, which an editable installation puts into a folder of its own.
+        build_folder = paths.build_base(os.environ)
         # Seconds before minutes: an error in a module shows before llama.cpp is built.
         extensions.cythonize_all(self.extensions, options, build_folder, bool(self.force))
         native = find_native(options, tree)
-        stamp = extensions.stamp_file(Path(self.build_temp), options, native)
+        stamp = extensions.stamp_file(build_folder, options, native)
         for extension in self.extensions:
             extensions.configure(extension, options, native, stamp)
         self.parallel = options.jobs
@@ -75,6 +77,17 @@ class BuildNative(build_ext):
                 if command:
                     setattr(self.compiler, name, [*command, "-Wl,--as-needed"])
         super().build_extensions()
+
+    def build_extension(self, ext: Extension) -> None:
+        target = Path(self.get_ext_fullpath(ext.name))
+        command = [*self.compiler.compiler_so, *self.compiler.linker_so, find_compiler().version]
+        key = module_cache.module_key(ext, command)
+        if self.force or not module_cache.fetch(ext.name, key, target):
+            print(f"llamacy: compiling {ext.name}", flush=True)
+            # setuptools goes by times; here the content has changed, whatever they say.
+            target.unlink(missing_ok=True)
+            super().build_extension(ext)
+            module_cache.store(ext.name, key, target)
 
     def get_outputs(self) -> list[str]:
         outputs: list[str] = super().get_outputs()

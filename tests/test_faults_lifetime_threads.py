@@ -292,8 +292,8 @@ threads = [threading.Thread(target=work, args=(number,)) for number in range(32)
 for thread in threads: thread.start()
 for thread in threads: thread.join()
 kept.clear()
-shared.close()
 gc.collect()
+shared.close()
 assert not errors, errors[:3]
 assert not any(live_handles().values()), live_handles()
 print("fine")
@@ -336,6 +336,41 @@ def test_lt_011_close_races_with_decodes_of_another_thread(target: str) -> None:
         assert outcomes in (["ClosedError"], ["ConcurrentUseError"])
         model.close()
         batch.close()
+
+
+def _make_samplers_for_ever(kind: str, model: Model, started: threading.Event, outcomes: list[str]) -> None:
+    vocab = model.vocab
+    rules = "\n".join(f'r{index} ::= "{"abc" * 20}{index}" | [a-z]* "x"' for index in range(100))
+    grammar = "root ::= " + " | ".join(f"r{index}" for index in range(100)) + "\n" + rules
+    try:
+        while True:
+            started.set()
+            time.sleep(0)  # or the other thread only ever sees the model at work
+            if kind == "grammar":
+                Sampler.grammar(vocab, grammar).close()
+            elif kind == "dry":
+                Sampler.dry(vocab, 0.8, seq_breakers=["\n", "ab", "c d"] * 20).close()
+            else:
+                Context(model, n_ctx=64, **ONE_THREAD).close()
+    except ClosedError as error:
+        outcomes.append(type(error).__name__)
+
+
+@pytest.mark.parametrize("kind", ["grammar", "dry", "context"])
+def test_lt_011_close_of_the_model_races_with_what_is_made_from_it(kind: str) -> None:
+    for index in range(30):
+        model = Model(data("llama.gguf"))
+        outcomes: list[str] = []
+        started = threading.Event()
+        thread = threading.Thread(target=_make_samplers_for_ever, args=(kind, model, started, outcomes))
+        thread.start()
+        started.wait()
+        time.sleep(index * 1e-4)
+        while not model.closed:
+            with contextlib.suppress(InUseError, ConcurrentUseError):
+                model.close()
+        thread.join()
+        assert outcomes == ["ClosedError"]
 
 
 @pytest.mark.parametrize("verbose", [False, True])

@@ -17,11 +17,13 @@ L2 = {"grammar", "checkpoint", "speculative", "chat"}
 
 # modules of core from bottom to top; a module may use its own row and the rows above it here
 CORE_ORDER = [
-    {"_handle", "_callback", "_status", "_children", "_abort", "_replace", "log"},
+    {"_architectures", "_handle", "_callback", "_status", "_children", "_abort", "_replace", "log"},
     {"backend", "params", "gguf", "gguf_values", "gguf_tensors", "gguf_views", "gguf_header", "model_checks"},
-    {"_loading", "model", "vocab", "imatrix", "quantize", "quantize_run"},
+    {"_loading", "model", "vocab", "imatrix", "quantize", "quantize_data", "quantize_run"},
     {"batch", "candidates"},
     {
+        "_creation",
+        "perf",
         "context",
         "decoding",
         "batch_ext",
@@ -43,7 +45,6 @@ CORE_ORDER = [
         "backend_sampling",
     },
     {"text", "sequence", "scheduler", "mtmd", "audio"},
-    {"perf"},
 ]
 
 _TRIPLE = re.compile(r'("""|\'\'\')(.*?)\1', re.DOTALL)

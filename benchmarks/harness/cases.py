@@ -63,9 +63,9 @@ def cases(*, quick: bool) -> list[Case]:
             request = Request(COUNTING, n_generate, sampler, text=True)
             case = Case(model, f"streamed text, {sampler}", request, rounds, whole, n_generate, stream_target)
             found.append(case)
-        n_prompt = 1024 if model == "micro" else 256
-        request = Request(_prompt(n_prompt), 1)
-        found.append(Case(model, f"prompt of {n_prompt}", request, rounds, until_first, n_prompt, 0.99))
+        n_prompt = 2048 if model == "micro" else 256
+        name, request = f"prompt of {n_prompt}", Request(_prompt(n_prompt), 1)
+        found.append(Case(model, name, request, max(rounds // 2, 2), until_first, n_prompt, 0.99))
     return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from array import array
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -22,7 +23,7 @@ class Run:
     n_generate: int
     seed: int
     marks: list[int]
-    prompt: list[int]
+    prompt: array[int]
     wall: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)
 
@@ -76,7 +77,7 @@ def peak_rss() -> int:
 def _run(engine: Engine, words: list[str]) -> dict[str, Any]:
     sampler, text, n_generate, seed, n_marks = words[0], words[1] == "1", *map(int, words[2:5])
     marks = [int(word) for word in words[5 : 5 + n_marks]]
-    run = Run(sampler, text, n_generate, seed, marks, [int(word) for word in words[6 + n_marks :]])
+    run = Run(sampler, text, n_generate, seed, marks, array("i", map(int, words[6 + n_marks :])))
     run.note()
     tokens, written, n_tokens = engine.run(run)
     run.note()

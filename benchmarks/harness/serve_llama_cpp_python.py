@@ -42,7 +42,7 @@ class LlamaCppPythonEngine:
             return tokens, "", len(tokens)
         chunks: deque[dict[str, Any]] = deque()
         stream = self._llama.create_completion(
-            run.prompt, max_tokens=run.n_generate, seed=run.seed, stream=True, **options
+            list(run.prompt), max_tokens=run.n_generate, seed=run.seed, stream=True, **options
         )
         run.consume(stream, chunks)
         return [], "".join(chunk["choices"][0]["text"] for chunk in chunks), run.n_generate

@@ -38,7 +38,7 @@ class XllamacppEngine:
                     mark = next(marks, None)
 
         request = {
-            "prompt": run.prompt,
+            "prompt": list(run.prompt),
             "max_tokens": run.n_generate,
             "stream": True,
             "seed": run.seed,

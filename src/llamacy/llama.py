@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-import os
 from array import array
 from collections.abc import Generator, Iterator, Sequence
+from pathlib import Path
 from typing import Any, Literal, overload
 
 from llamacy.core.context import Context
@@ -91,10 +91,10 @@ class Llama:
             self._model, self._owns_model = Model(model_path, **model_params), True
         try:
             n_ctx_train = self._model.n_ctx_train
-            self._n_ctx = min(n_ctx_train, _DEFAULT_N_CTX) if n_ctx is None else n_ctx or n_ctx_train
+            n_ctx = min(n_ctx_train, _DEFAULT_N_CTX) if n_ctx is None else n_ctx or n_ctx_train
             self._context = Context(
                 self._model,
-                n_ctx=self._n_ctx,
+                n_ctx=n_ctx,
                 n_batch=n_batch,
                 n_ubatch=n_ubatch,
                 n_threads=n_threads,
@@ -104,6 +104,7 @@ class Llama:
         except BaseException:
             self._close_model()
             raise
+        self._n_ctx = min(n_ctx, self._context.n_ctx_seq)
         self._seed = seed
         self._vocab = self._model.vocab
         self._slot = Slot(Scheduler(self._context), _Sequence(0, self._n_ctx))
@@ -312,7 +313,7 @@ class Llama:
         )
         stops = (stop,) if isinstance(stop, str) else tuple(stop or ())
         tokens = self._prompt_tokens(prompt)
-        name = self._model.name or os.path.basename(self._model.path or "")
+        name = self._model.name or Path(self._model.path or "").name
         if stream:
             request, limit = self._begin(tokens, max_tokens, options)
             completion = Completion(request, self._vocab, options, limit, stops, name)
@@ -368,6 +369,8 @@ class Llama:
         return tokens
 
     def _checked(self, tokens: Sequence[int]) -> array[int]:
+        if isinstance(tokens, (bytes, bytearray)):
+            raise TypeError("tokens must be ids; convert text with tokenize() first")
         ids = array("i", tokens)
         if not ids:
             raise ValueError("the prompt has no tokens")
@@ -384,18 +387,17 @@ class Llama:
 
 
 def _ending(items: Iterator[Any], end: Any) -> Generator[Any, None, None]:
-    """Return a generator of the items that calls `end` however it ends, also when it is never begun."""
+    """Return a generator of the items that calls `end` however it ends, also when it is dropped before it began."""
 
     def run() -> Generator[Any, None, None]:
         try:
-            yield
+            yield None
             yield from items
         finally:
             end()
 
     generator = run()
-    # a generator that was not begun ends without passing through its `finally`
-    next(generator)
+    next(generator)  # from here on, closing it runs the `finally`
     return generator
 
 

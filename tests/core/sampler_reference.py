@@ -76,7 +76,7 @@ def top_n_sigma(logits: Floats, n: float) -> Floats:
 def penalties(logits: Floats, history: list[int], last_n: int, repeat: float, freq: float, present: float) -> Floats:
     out = logits.copy()
     tokens, counts = np.unique(history[-last_n:] if last_n else [], return_counts=True)
-    for token, count in zip(tokens.astype(int), counts):
+    for token, count in zip(tokens.astype(int), counts, strict=False):
         out[token] = out[token] * repeat if out[token] <= 0 else out[token] / repeat
         out[token] -= count * freq + present
     return out
@@ -85,7 +85,7 @@ def penalties(logits: Floats, history: list[int], last_n: int, repeat: float, fr
 def dry(
     logits: Floats, history: list[int], multiplier: float, base: float, allowed: int, last_n: int, breakers: set[int]
 ) -> Floats:
-    """By definition, in quadratic time: the longest end of the text that stands before an earlier occurrence of a token."""
+    """By definition, in quadratic time: the longest end of the text that also stands before an earlier token."""
     recent = history[-last_n:]
     clean = 0
     while clean < len(recent) and recent[-1 - clean] not in breakers:

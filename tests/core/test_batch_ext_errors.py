@@ -395,7 +395,7 @@ def test_batch_in_use_or_context_in_use_is_refused(
     make_model: Callable[..., Any], make_context: Callable[..., Any], tmp_path: Path
 ) -> None:
     context = make_context(make_model("llama.gguf"), embeddings=True, **EXACT)
-    blob = state.state_seq_get(context, 0)
+    blob = context.state.seq_get(0)
     with ExtendedBatch(context) as batch, ExtendedBatch(context) as other:
         batch.add_token(0, 5)
         other.add_token(0, 5)
@@ -411,11 +411,11 @@ def test_batch_in_use_or_context_in_use_is_refused(
             for refused in (
                 lambda: process(other),
                 lambda: ExtendedBatch(context),
-                lambda: state.state_get(context),
-                lambda: state.state_set(context, b""),
-                lambda: state.state_seq_get(context, 0, 2),
-                lambda: state.state_seq_set(context, 0, blob),
-                lambda: state.state_save_file(context, tmp_path / "state"),
+                lambda: context.state.get(),
+                lambda: context.state.set(b""),
+                lambda: context.state.seq_get(0, 2),
+                lambda: context.state.seq_set(0, blob),
+                lambda: context.state.save_file(tmp_path / "state"),
                 lambda: adapters_set(context, []),
                 lambda: control_vector_set(context, None),
             ):

@@ -51,7 +51,9 @@ def test_candidates_take_an_output_row_without_changing_it() -> None:
 def test_array_shares_memory_and_can_be_written() -> None:
     candidates = Candidates([1.0, 2.0, 3.0])
     view = np.asarray(candidates)
-    assert view.dtype == DTYPE and view.flags.writeable and view.shape == (3,)
+    assert view.dtype == DTYPE
+    assert view.flags.writeable
+    assert view.shape == (3,)
     assert np.shares_memory(view, np.asarray(candidates))
     view["logit"][1] = 9.0
     assert candidates[1] == (1, 9.0, 0.0)
@@ -77,7 +79,9 @@ def test_views_survive_samplers_that_shrink_and_move_the_data() -> None:
     assert (before.shape, middle.shape) == ((10,), (4,))
     assert list(middle["id"]) == [9, 8, 7, 6] == list(before["id"][:4])
     # xtc moves the start of the array
-    assert len(after) < 4 and np.shares_memory(after, middle) and after["id"][-1] == 6
+    assert len(after) < 4
+    assert np.shares_memory(after, middle)
+    assert after["id"][-1] == 6
     del candidates
     assert before["logit"].sum() == pytest.approx(middle["logit"].sum() + before["logit"][4:].sum())
 
@@ -110,7 +114,8 @@ def test_copy_is_independent() -> None:
     copy = candidates.copy()
     np.asarray(copy)["logit"] = 0
     assert list(candidates.logits) == [1.0, 2.0, 3.0]
-    assert list(copy.ids) == [4, 5, 6] and list(copy.logits) == [0.0] * 3
+    assert list(copy.ids) == [4, 5, 6]
+    assert list(copy.logits) == [0.0] * 3
 
 
 def test_size_and_selected_can_be_set() -> None:

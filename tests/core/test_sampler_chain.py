@@ -36,10 +36,14 @@ def links() -> list[Sampler]:
 def test_chain_is_a_sequence_of_its_links() -> None:
     added = links()
     with SamplerChain(added) as chain:
-        assert len(chain) == 4 and list(chain) == added
-        assert chain[0] is added[0] and chain[-1] is added[3] and chain[1:3] == added[1:3]
+        assert len(chain) == 4
+        assert list(chain) == added
+        assert chain[0] is added[0]
+        assert chain[-1] is added[3]
+        assert chain[1:3] == added[1:3]
         assert [link.kind for link in chain] == ["top_k", "top_p", "temp", "dist"]
-        assert chain.names == ("top-k", "top-p", "temp", "dist") and chain.name == "chain"
+        assert chain.names == ("top-k", "top-p", "temp", "dist")
+        assert chain.name == "chain"
         assert repr(chain) == (
             "SamplerChain([Sampler.top_k(k=20), Sampler.top_p(p=0.9, min_keep=1), Sampler.temp(t=0.7), "
             "Sampler.dist(seed=5)])"
@@ -51,7 +55,9 @@ def test_chain_is_a_sequence_of_its_links() -> None:
 def test_added_sampler_is_empty_until_it_is_removed() -> None:
     sampler = Sampler.top_k(3)
     with SamplerChain([sampler]) as chain:
-        assert sampler.closed and sampler.kind == "top_k" and sampler.values == {"k": 3}
+        assert sampler.closed
+        assert sampler.kind == "top_k"
+        assert sampler.values == {"k": 3}
         with pytest.raises(ClosedError, match="belongs to the chain"):
             sampler.apply(Candidates([1.0]))
         with pytest.raises(ClosedError, match="belongs to the chain"):
@@ -60,7 +66,8 @@ def test_added_sampler_is_empty_until_it_is_removed() -> None:
             SamplerChain([sampler])
         sampler.close()
         assert chain.remove(0) is sampler
-        assert not sampler.closed and len(chain) == 0
+        assert not sampler.closed
+        assert len(chain) == 0
         candidates = Candidates(range(10))
         sampler.apply(candidates)
         assert len(candidates) == 3
@@ -73,7 +80,8 @@ def test_links_are_closed_with_their_chain() -> None:
     chain = SamplerChain([nested])
     chain.close()
     for obj in (inner, nested, chain):
-        assert obj.closed and "closed" in repr(obj)
+        assert obj.closed
+        assert "closed" in repr(obj)
         with pytest.raises(ClosedError, match="closed"):
             obj.reset()
     chain.close()
@@ -82,7 +90,8 @@ def test_links_are_closed_with_their_chain() -> None:
 def test_remove_keeps_the_order_and_the_state() -> None:
     with SamplerChain(links()) as chain:
         removed = chain.remove(-2)
-        assert removed.kind == "temp" and chain.names == ("top-k", "top-p", "dist")
+        assert removed.kind == "temp"
+        assert chain.names == ("top-k", "top-p", "dist")
         removed.close()
         penalties = Sampler.penalties(10, 8, 2.0)
         penalties.accept(1)
@@ -135,15 +144,16 @@ def test_chain_in_a_chain_works_like_its_links() -> None:
                 chain.apply(candidates)
                 found[-1].append(candidates.token)
         assert found[0] == found[1] == found[2]
-        assert len(nested[1]) == 2 and nested.seed == 3
+        assert len(nested[1]) == 2
+        assert nested.seed == 3
         with nested.remove(1) as inner:
-            assert isinstance(inner, SamplerChain) and inner.names == ("temp", "dist")
+            assert isinstance(inner, SamplerChain)
+            assert inner.names == ("temp", "dist")
 
 
 def test_chain_cannot_hold_itself() -> None:
-    with SamplerChain() as chain:
-        with pytest.raises(SamplerError, match="itself"):
-            chain.add(chain)
+    with SamplerChain() as chain, pytest.raises(SamplerError, match="itself"):
+        chain.add(chain)
     inner = SamplerChain()
     with SamplerChain([inner]) as outer, pytest.raises(ClosedError):
         inner.add(outer)
@@ -180,7 +190,8 @@ def test_sample_chooses_from_the_row_and_accepts(context: Any) -> None:
         order = np.argsort(-row(context))
         assert [chain.sample(context) for _ in range(3)] == list(order[:3])
         n, milliseconds = chain.perf()
-        assert n == 3 and milliseconds > 0
+        assert n == 3
+        assert milliseconds > 0
         chain.perf_reset()
         assert chain.perf() == (0, 0.0)
 
@@ -212,12 +223,20 @@ def test_sample_of_a_row_that_is_no_output_raises(context: Any, index: int) -> N
         chain.sample(context, index)
 
 
+def test_candidates_are_made_from_an_output_row(context: Any) -> None:
+    candidates = Candidates(context.outputs.logits())
+    with SamplerChain([Sampler.greedy()]) as chain:
+        chain.apply(candidates)
+        assert candidates.token == chain.sample(context)
+    np.testing.assert_array_equal(candidates.logits, row(context))
+
+
 def test_sample_before_any_decode_raises(target_model: Any, make_context: Any) -> None:
     with SamplerChain([Sampler.greedy()]) as chain, pytest.raises(OutputError):
         chain.sample(make_context(target_model))
 
 
-@pytest.mark.parametrize("make", [lambda: [], lambda: [Sampler.top_k(5)], lambda: [SamplerChain()]])
+@pytest.mark.parametrize("make", [list, lambda: [Sampler.top_k(5)], lambda: [SamplerChain()]])
 def test_chain_that_picks_nothing_raises(context: Any, make: Any) -> None:
     # llama_sampler_sample aborts
     with SamplerChain(make()) as chain, pytest.raises(SamplerError, match="picks a token"):
@@ -225,16 +244,20 @@ def test_chain_that_picks_nothing_raises(context: Any, make: Any) -> None:
 
 
 def test_sample_for_another_vocabulary_raises(context: Any) -> None:
-    with SamplerChain([Sampler.penalties(10, 8, 1.5), Sampler.greedy()]) as chain:
-        with pytest.raises(SamplerError, match="vocabulary of 10 tokens, but the context's has 288"):
-            chain.sample(context)
+    with (
+        SamplerChain([Sampler.penalties(10, 8, 1.5), Sampler.greedy()]) as chain,
+        pytest.raises(SamplerError, match="vocabulary of 10 tokens, but the context's has 288"),
+    ):
+        chain.sample(context)
 
 
 def test_sample_when_everything_is_ruled_out_raises(context: Any) -> None:
     bias = dict.fromkeys(range(288), float("-inf"))
-    with SamplerChain([Sampler.logit_bias(288, bias), Sampler.dist(1)]) as chain:
-        with pytest.raises(SamplerError, match="ruled out"):
-            chain.sample(context)
+    with (
+        SamplerChain([Sampler.logit_bias(288, bias), Sampler.dist(1)]) as chain,
+        pytest.raises(SamplerError, match="ruled out"),
+    ):
+        chain.sample(context)
 
 
 def test_sample_with_closed_objects_raises(context: Any) -> None:
@@ -287,9 +310,8 @@ def test_attached_chain_is_sampled_from_what_the_backend_left(context: Any) -> N
     ],
 )
 def test_chain_that_a_backend_would_abort_on_cannot_be_attached(context: Any, make: Any, message: str) -> None:
-    with SamplerChain(make()) as chain:
-        with pytest.raises(SamplerError, match=message):
-            context.attach_sampler(0, chain)
+    with SamplerChain(make()) as chain, pytest.raises(SamplerError, match=message):
+        context.attach_sampler(0, chain)
 
 
 def test_context_closed_before_the_attached_chain(target_model: Any, make_context: Any) -> None:

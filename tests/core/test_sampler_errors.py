@@ -6,13 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import gguf
 import numpy as np
 import pytest
 
 from llamacy.core.candidates import Candidates
 from llamacy.core.sampler import Sampler, SamplerChain
 from llamacy.errors import ClosedError, GrammarError, SamplerError
+from tests.helpers import models
 
 NAN, INF = float("nan"), float("inf")
 NUMBERS: dict[str, Callable[[float], Sampler]] = {
@@ -84,7 +84,12 @@ def test_value_out_of_range_is_refused(make: Callable[[], Sampler]) -> None:
 
 @pytest.mark.parametrize(
     "make",
-    [Sampler.dist, Sampler.mirostat_v2, lambda seed: Sampler.xtc(0.5, 0.1, seed=seed), lambda s: Sampler.mirostat(9, s)],
+    [
+        Sampler.dist,
+        Sampler.mirostat_v2,
+        lambda seed: Sampler.xtc(0.5, 0.1, seed=seed),
+        lambda s: Sampler.mirostat(9, s),
+    ],
 )
 @pytest.mark.parametrize("seed", [-1, 1 << 32])
 def test_seed_out_of_range_is_refused(make: Callable[[int], Sampler], seed: int) -> None:
@@ -167,24 +172,7 @@ def test_copy_between_different_samplers_is_refused(one: Callable[[], Sampler], 
 
 def test_model_without_tokenizer_has_no_text_for_samplers(tmp_path: Path, make_model: Any) -> None:
     # llama.cpp aborts when it asks such a vocabulary for the text of a token
-    path = tmp_path / "none.gguf"
-    writer = gguf.GGUFWriter(path, "llama")
-    for add, value in (
-        (writer.add_block_count, 1),
-        (writer.add_context_length, 64),
-        (writer.add_embedding_length, 8),
-        (writer.add_feed_forward_length, 8),
-        (writer.add_head_count, 1),
-        (writer.add_vocab_size, 32),
-    ):
-        add(value)
-    writer.add_layer_norm_rms_eps(1e-5)
-    writer.add_tokenizer_model("no_vocab")
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    vocab = make_model(path, vocab_only=True).vocab
+    vocab = make_model(models.write_vocab_none(tmp_path / "none.gguf"), vocab_only=True).vocab
     for make in (
         lambda: Sampler.grammar(vocab, 'root ::= "a"'),
         lambda: Sampler.grammar_lazy(vocab, 'root ::= "a"', trigger_patterns=["a"]),
@@ -199,7 +187,8 @@ def test_closed_sampler_says_so() -> None:
     sampler = Sampler.top_k(3)
     sampler.close()
     sampler.close()
-    assert sampler.closed and repr(sampler) == "<Sampler top_k closed>"
+    assert sampler.closed
+    assert repr(sampler) == "<Sampler top_k closed>"
     for use in (
         lambda: sampler.apply(Candidates([1.0])),
         lambda: sampler.accept(1),
@@ -236,5 +225,6 @@ def test_infinite_logits_inside_of_a_chain_are_noticed() -> None:
 
 
 def test_errors_are_of_the_package_and_of_python() -> None:
-    assert issubclass(SamplerError, ValueError) and issubclass(GrammarError, ValueError)
+    assert issubclass(SamplerError, ValueError)
+    assert issubclass(GrammarError, ValueError)
     assert issubclass(ClosedError, ValueError)

@@ -64,45 +64,45 @@ def test_state_seq_size_matches_golden(make_state_context: MakeContext, name: st
     decode(context, PROMPT, 0)
     for i, token in enumerate(golden["greedy"]):
         decode(context, [token], len(PROMPT) + i)
-    assert state.state_seq_size(context, 0) == golden["state_bytes"]
-    assert state.state_seq_size(context, 0, StateFlags.PARTIAL_ONLY) == golden["state_partial_bytes"]
-    assert len(state.state_seq_get(context, 0)) == golden["state_bytes"]
-    assert len(state.state_seq_get(context, 0, StateFlags.PARTIAL_ONLY)) == golden["state_partial_bytes"]
-    assert len(state.state_get(context)) == state.state_size(context)
+    assert context.state.seq_size(0) == golden["state_bytes"]
+    assert context.state.seq_size(0, StateFlags.PARTIAL_ONLY) == golden["state_partial_bytes"]
+    assert len(context.state.seq_get(0)) == golden["state_bytes"]
+    assert len(context.state.seq_get(0, StateFlags.PARTIAL_ONLY)) == golden["state_partial_bytes"]
+    assert len(context.state.get()) == context.state.size()
 
 
 def _whole(context: Any, folder: Path) -> Callable[[], None]:
-    blob = state.state_get(context)
-    return lambda: state.state_set(context, blob)
+    blob = context.state.get()
+    return lambda: context.state.set(blob)
 
 
 def _whole_file(context: Any, folder: Path) -> Callable[[], None]:
-    state.state_save_file(context, folder / "whole.state", PROMPT)
+    context.state.save_file(folder / "whole.state", PROMPT)
 
     def restore() -> None:
-        assert list(state.state_load_file(context, folder / "whole.state")) == PROMPT
+        assert list(context.state.load_file(folder / "whole.state")) == PROMPT
 
     return restore
 
 
 def _seq(context: Any, folder: Path) -> Callable[[], None]:
-    blob = state.state_seq_get(context, 0)
-    return lambda: state.state_seq_set(context, 0, blob)
+    blob = context.state.seq_get(0)
+    return lambda: context.state.seq_set(0, blob)
 
 
 def _seq_file(context: Any, folder: Path) -> Callable[[], None]:
-    state.state_seq_save_file(context, folder / "seq.state", 0, PROMPT)
+    context.state.seq_save_file(folder / "seq.state", 0, PROMPT)
 
     def restore() -> None:
-        assert list(state.state_seq_load_file(context, folder / "seq.state", 0)) == PROMPT
+        assert list(context.state.seq_load_file(folder / "seq.state", 0)) == PROMPT
 
     return restore
 
 
 def _on_device(context: Any, folder: Path) -> Callable[[], None]:
-    blob = state.state_seq_get(context, 0, StateFlags.ON_DEVICE)
-    assert len(blob) == state.state_seq_size(context, 0, StateFlags.ON_DEVICE)
-    return lambda: state.state_seq_set(context, 0, blob, StateFlags.ON_DEVICE)
+    blob = context.state.seq_get(0, StateFlags.ON_DEVICE)
+    assert len(blob) == context.state.seq_size(0, StateFlags.ON_DEVICE)
+    return lambda: context.state.seq_set(0, blob, StateFlags.ON_DEVICE)
 
 
 @pytest.mark.parametrize("save", [_whole, _whole_file, _seq, _seq_file, _on_device])
@@ -128,9 +128,9 @@ def test_restore_after_clear_goes_on_as_if_never_stopped(
 def test_restore_over_longer_sequence_replaces_it(make_state_context: MakeContext, name: str) -> None:
     context = make_state_context(name)
     decode(context, PROMPT, 0)
-    blob = state.state_seq_get(context, 0)
+    blob = context.state.seq_get(0)
     expected = go_on(context, len(PROMPT))
-    state.state_seq_set(context, 0, blob)
+    context.state.seq_set(0, blob)
     assert np.abs(go_on(context, len(PROMPT)) - expected).max() <= TOLERANCE
 
 
@@ -141,7 +141,7 @@ def test_restore_into_other_sequence_leaves_first_alone(
 ) -> None:
     context = make_state_context(name, n_seq_max=3, kv_unified=kv_unified, n_ctx=384)
     decode(context, PROMPT, 0)
-    state.state_seq_set(context, 2, state.state_seq_get(context, 0))
+    context.state.seq_set(2, context.state.seq_get(0))
     expected = go_on(context, len(PROMPT), 0)
     assert np.abs(go_on(context, len(PROMPT), 2) - expected).max() <= TOLERANCE
 
@@ -152,7 +152,7 @@ def test_restore_in_other_context_with_other_n_ctx_goes_on(make_state_context: M
     decode(first, PROMPT, 0)
     second = make_state_context(name, n_ctx=512)
     decode(second, [5, 6, 7], 0)
-    state.state_set(second, state.state_get(first))
+    second.state.set(first.state.get())
     assert np.abs(go_on(second, len(PROMPT)) - go_on(first, len(PROMPT))).max() <= TOLERANCE
 
 
@@ -163,11 +163,11 @@ def test_restore_of_two_states_in_turn_keeps_them_apart(make_state_context: Make
     for prompt in prompts:
         context.memory.clear()
         decode(context, prompt, 0)
-        blobs.append(state.state_seq_get(context, 0))
+        blobs.append(context.state.seq_get(0))
         expected.append(go_on(context, len(prompt)))
     assert np.abs(expected[0] - expected[1]).max() > 0.1
     for index in (0, 1, 0, 1, 1, 0):
-        state.state_seq_set(context, 0, blobs[index])
+        context.state.seq_set(0, blobs[index])
         assert np.abs(go_on(context, len(PROMPT)) - expected[index]).max() <= TOLERANCE
 
 
@@ -178,10 +178,10 @@ def test_restore_past_sliding_window_goes_on(make_state_context: MakeContext, sw
     prompt = PROMPT + PROMPT
     for start in range(0, len(prompt), 8):
         decode(context, prompt[start : start + 8], start)
-    blob = state.state_seq_get(context, 0)
+    blob = context.state.seq_get(0)
     expected = go_on(context, len(prompt))
     context.memory.clear()
-    state.state_seq_set(context, 0, blob)
+    context.state.seq_set(0, blob)
     assert np.abs(go_on(context, len(prompt)) - expected).max() <= TOLERANCE
 
 
@@ -192,9 +192,9 @@ def test_partial_restore_while_rest_is_in_place_goes_back(
 ) -> None:
     context = make_state_context(name)
     decode(context, PROMPT, 0)
-    blob = state.state_seq_get(context, 0, flags)
+    blob = context.state.seq_get(0, flags)
     expected = go_on(context, len(PROMPT))
-    state.state_seq_set(context, 0, blob, flags)
+    context.state.seq_set(0, blob, flags)
     context.memory.seq_rm(0, len(PROMPT), -1)
     assert np.abs(go_on(context, len(PROMPT)) - expected).max() <= TOLERANCE
 
@@ -203,21 +203,21 @@ def test_state_of_context_without_memory_is_its_header(
     make_model: Callable[..., Any], make_context: Callable[..., Any], bert_path: Path, tmp_path: Path
 ) -> None:
     context = make_context(make_model(bert_path), n_ctx=64)
-    whole, seq = state.state_get(context), state.state_seq_get(context, 0)
+    whole, seq = context.state.get(), context.state.seq_get(0)
     assert whole == b"\x04\0\0\0bert"
     assert len(seq) == 8
-    state.state_set(context, whole)
-    state.state_seq_set(context, 0, seq)
-    state.state_save_file(context, tmp_path / "state", [1, 2])
-    assert list(state.state_load_file(context, tmp_path / "state")) == [1, 2]
-    state.state_seq_save_file(context, tmp_path / "state", 0, [3])
-    assert list(state.state_seq_load_file(context, tmp_path / "state", 0)) == [3]
+    context.state.set(whole)
+    context.state.seq_set(0, seq)
+    context.state.save_file(tmp_path / "state", [1, 2])
+    assert list(context.state.load_file(tmp_path / "state")) == [1, 2]
+    context.state.seq_save_file(tmp_path / "state", 0, [3])
+    assert list(context.state.seq_load_file(tmp_path / "state", 0)) == [3]
 
 
 def test_state_of_empty_sequence_clears_the_one_it_replaces(make_state_context: MakeContext) -> None:
     context = make_state_context("llama", n_seq_max=2)
     decode(context, PROMPT, 0)
-    state.state_seq_set(context, 0, state.state_seq_get(context, 1))
+    context.state.seq_set(0, context.state.seq_get(1))
     assert context.memory.seq_pos_max(0) == -1
 
 
@@ -225,30 +225,30 @@ def test_state_of_empty_sequence_clears_the_one_it_replaces(make_state_context: 
 def test_get_into_writes_to_memory_of_caller(make_state_context: MakeContext, flags: StateFlags) -> None:
     context = make_state_context("llama")
     decode(context, PROMPT, 0)
-    size = state.state_seq_size(context, 0, flags)
+    size = context.state.seq_size(0, flags)
     buffer = np.full(size + 5, 0xAB, np.uint8)
-    assert state.state_seq_get_into(context, 0, buffer, flags) == size
+    assert context.state.seq_get_into(0, buffer, flags) == size
     assert buffer[size:].tolist() == [0xAB] * 5
     expected = go_on(context, len(PROMPT))
-    state.state_seq_set(context, 0, buffer[:size], flags)
+    context.state.seq_set(0, buffer[:size], flags)
     assert np.abs(go_on(context, len(PROMPT)) - expected).max() <= TOLERANCE
 
 
 def test_get_into_whole_state_equals_get(make_state_context: MakeContext) -> None:
     context = make_state_context("qwen35")
     decode(context, PROMPT, 0)
-    buffer = bytearray(state.state_size(context))
-    assert state.state_get_into(context, buffer) == len(buffer)
-    assert bytes(buffer) == state.state_get(context)
+    buffer = bytearray(context.state.size())
+    assert context.state.get_into(buffer) == len(buffer)
+    assert bytes(buffer) == context.state.get()
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.uint8])
 def test_set_takes_any_contiguous_buffer(make_state_context: MakeContext, dtype: type) -> None:
     context = make_state_context("llama")
     decode(context, PROMPT, 0)
-    blob = np.frombuffer(state.state_get(context), np.uint8).copy()
+    blob = np.frombuffer(context.state.get(), np.uint8).copy()
     expected = go_on(context, len(PROMPT))
-    state.state_set(context, blob[: len(blob) // 4 * 4].view(dtype) if len(blob) % 4 == 0 else blob)
+    context.state.set(blob[: len(blob) // 4 * 4].view(dtype) if len(blob) % 4 == 0 else blob)
     assert np.abs(go_on(context, len(PROMPT)) - expected).max() <= TOLERANCE
 
 
@@ -257,11 +257,11 @@ def test_rollback_after_restore_is_refused(make_state_context: MakeContext, rest
     # the snapshots that a recurrent memory rolls back to are not in a state
     context = make_state_context("qwen35", n_rs_seq=4)
     decode(context, PROMPT, 0)
-    whole, seq = state.state_get(context), state.state_seq_get(context, 0)
+    whole, seq = context.state.get(), context.state.seq_get(0)
     if restore_whole:
-        state.state_set(context, whole)
+        context.state.set(whole)
     else:
-        state.state_seq_set(context, 0, seq)
+        context.state.seq_set(0, seq)
     with pytest.raises(MemoryOperationError):
         context.memory.seq_rm(0, len(PROMPT) - 1, -1)
 
@@ -273,31 +273,31 @@ def test_state_with_pending_rollback_is_the_state_rolled_back_to(make_state_cont
     context.memory.clear()
     decode(context, PROMPT, 0)
     context.memory.seq_rm(0, len(PROMPT) - 2, -1)
-    blob = state.state_seq_get(context, 0)
+    blob = context.state.seq_get(0)
     context.memory.clear()
-    state.state_seq_set(context, 0, blob)
+    context.state.seq_set(0, blob)
     assert np.abs(go_on(context, len(PROMPT) - 2) - expected).max() <= TOLERANCE
 
 
 def test_save_with_shift_pending_is_refused_until_next_decode(make_state_context: MakeContext) -> None:
     context = make_state_context("llama")
     decode(context, PROMPT, 0)
-    blob = state.state_seq_get(context, 0)
+    blob = context.state.seq_get(0)
     context.memory.seq_rm(0, 4, 8)
     context.memory.seq_add(0, 8, -1, -4)
     for refused in (
-        lambda: state.state_get(context),
-        lambda: state.state_seq_get(context, 0),
-        lambda: state.state_seq_get(context, 0, StateFlags.ON_DEVICE),
-        lambda: state.state_seq_set(context, 0, blob),
+        lambda: context.state.get(),
+        lambda: context.state.seq_get(0),
+        lambda: context.state.seq_get(0, StateFlags.ON_DEVICE),
+        lambda: context.state.seq_set(0, blob),
     ):
         with pytest.raises(StateError, match="decode something"):
             refused()
     decode(context, [265], len(PROMPT) - 4)
-    shifted = state.state_seq_get(context, 0)
+    shifted = context.state.seq_get(0)
     expected = go_on(context, len(PROMPT) - 3)
     context.memory.clear()
-    state.state_seq_set(context, 0, shifted)
+    context.state.seq_set(0, shifted)
     assert np.abs(go_on(context, len(PROMPT) - 3) - expected).max() <= TOLERANCE
 
 
@@ -306,16 +306,16 @@ def test_save_with_copy_between_streams_pending_is_refused_until_next_decode(
 ) -> None:
     context = make_state_context("llama", n_seq_max=2)
     decode(context, PROMPT, 0)
-    blob = state.state_seq_get(context, 0)
+    blob = context.state.seq_get(0)
     context.memory.seq_cp(0, 1)
     with pytest.raises(StateError, match="decode something"):
-        state.state_seq_get(context, 1)
+        context.state.seq_get(1)
     with pytest.raises(StateError, match="decode something"):
-        state.state_seq_set(context, 1, blob)
+        context.state.seq_set(1, blob)
     decode(context, [265], len(PROMPT), 1)
-    copied = state.state_seq_get(context, 1)
+    copied = context.state.seq_get(1)
     expected = go_on(context, len(PROMPT) + 1, 1)
-    state.state_seq_set(context, 0, copied)
+    context.state.seq_set(0, copied)
     assert np.abs(go_on(context, len(PROMPT) + 1, 0) - expected).max() <= TOLERANCE
 
 
@@ -336,7 +336,7 @@ def test_copy_of_rolled_back_sequence_waits_for_next_decode(make_state_context: 
     context.memory.seq_cp(0, 1)
     expected = decode(context, [268], len(PROMPT) - 1, 0)
     assert np.abs(decode(context, [268], len(PROMPT) - 1, 1) - expected).max() <= TOLERANCE
-    assert len(state.state_get(context)) == state.state_size(context)
+    assert len(context.state.get()) == context.state.size()
 
 
 def test_copy_over_rolled_back_sequence_is_a_copy(make_state_context: MakeContext) -> None:
@@ -345,7 +345,7 @@ def test_copy_over_rolled_back_sequence_is_a_copy(make_state_context: MakeContex
     decode(context, PROMPT[:9], 0, 1)
     context.memory.seq_rm(1, 7, -1)
     context.memory.seq_cp(0, 1)
-    assert len(state.state_get(context)) == state.state_size(context)
+    assert len(context.state.get()) == context.state.size()
     expected = go_on(context, len(PROMPT), 0)
     assert np.abs(go_on(context, len(PROMPT), 1) - expected).max() <= TOLERANCE
 
@@ -354,7 +354,7 @@ def test_recurrent_copy_needs_no_decode_before_save(make_state_context: MakeCont
     context = make_state_context("mamba", n_seq_max=2)
     decode(context, PROMPT, 0)
     context.memory.seq_cp(0, 1)
-    blob = state.state_seq_get(context, 1)
+    blob = context.state.seq_get(1)
     expected = go_on(context, len(PROMPT), 0)
-    state.state_seq_set(context, 0, blob)
+    context.state.seq_set(0, blob)
     assert np.abs(go_on(context, len(PROMPT), 0) - expected).max() <= TOLERANCE

@@ -44,17 +44,17 @@ def assert_usable(context: Any) -> None:
 
 @pytest.mark.parametrize("seq_id", [-1, 2, 99, 256, 2**31, 2**70])
 def test_sequence_out_of_range_is_refused(context: Any, tmp_path: Path, seq_id: int) -> None:
-    blob = state.state_seq_get(context, 0)
+    blob = context.state.seq_get(0)
     path = tmp_path / "state"
-    state.state_seq_save_file(context, path, 0)
+    context.state.seq_save_file(path, 0)
     for refused in (
-        lambda: state.state_seq_size(context, seq_id),
-        lambda: state.state_seq_get(context, seq_id),
-        lambda: state.state_seq_get(context, seq_id, ON_DEVICE),
-        lambda: state.state_seq_get_into(context, seq_id, bytearray(10**6)),
-        lambda: state.state_seq_set(context, seq_id, blob),
-        lambda: state.state_seq_save_file(context, path, seq_id),
-        lambda: state.state_seq_load_file(context, path, seq_id),
+        lambda: context.state.seq_size(seq_id),
+        lambda: context.state.seq_get(seq_id),
+        lambda: context.state.seq_get(seq_id, ON_DEVICE),
+        lambda: context.state.seq_get_into(seq_id, bytearray(10**6)),
+        lambda: context.state.seq_set(seq_id, blob),
+        lambda: context.state.seq_save_file(path, seq_id),
+        lambda: context.state.seq_load_file(path, seq_id),
     ):
         with pytest.raises(StateError, match="n_seq_max"):
             refused()
@@ -66,15 +66,15 @@ def test_sequence_that_one_stream_would_take_is_refused(make_state_context: Make
     context = make_state_context("llama")
     decode(context, PROMPT, 0)
     with pytest.raises(StateError):
-        state.state_seq_set(context, 99, state.state_seq_get(context, 0))
+        context.state.seq_set(99, context.state.seq_get(0))
 
 
 @pytest.mark.parametrize("flags", [4, 8, -1, 2**32])
 def test_unknown_flags_are_refused(context: Any, flags: int) -> None:
     with pytest.raises(ValueError, match="flags"):
-        state.state_seq_get(context, 0, flags)
+        context.state.seq_get(0, flags)
     with pytest.raises(ValueError, match="flags"):
-        state.state_seq_set(context, 0, b"", flags)
+        context.state.seq_set(0, b"", flags)
 
 
 @pytest.mark.parametrize("data", [b"", b"\0", b"\xff" * 7, b"\xff" * 4096, bytes(4096), b"GGUF" * 100])
@@ -83,10 +83,10 @@ def test_garbage_is_refused_before_anything_changes(make_state_context: MakeCont
     context = make_state_context(name)
     decode(context, PROMPT, 0)
     for refused in (
-        lambda: state.state_set(context, data),
-        lambda: state.state_seq_set(context, 0, data),
-        lambda: state.state_seq_set(context, 0, data, StateFlags.PARTIAL_ONLY),
-        lambda: state.state_seq_set(context, 0, data, ON_DEVICE),
+        lambda: context.state.set(data),
+        lambda: context.state.seq_set(0, data),
+        lambda: context.state.seq_set(0, data, StateFlags.PARTIAL_ONLY),
+        lambda: context.state.seq_set(0, data, ON_DEVICE),
     ):
         with pytest.raises(StateError, match="nothing was changed"):
             refused()
@@ -96,7 +96,7 @@ def test_garbage_is_refused_before_anything_changes(make_state_context: MakeCont
 def test_whole_state_that_claims_a_name_of_4_gib_is_refused_at_once(context: Any) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(StateError, match="architecture"):
-        state.state_set(context, b"\xff\xff\xff\xff" + bytes(100))
+        context.state.set(b"\xff\xff\xff\xff" + bytes(100))
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < before + 2**16
 
 
@@ -122,14 +122,14 @@ def test_truncated_or_extended_state_is_refused_before_anything_changes(
 
 
 def save(context: Any, whole: bool) -> bytes:
-    return state.state_get(context) if whole else state.state_seq_get(context, 0)
+    return context.state.get() if whole else context.state.seq_get(0)
 
 
 def restore(context: Any, blob: bytes, whole: bool) -> None:
     if whole:
-        state.state_set(context, blob)
+        context.state.set(blob)
     else:
-        state.state_seq_set(context, 0, blob)
+        context.state.seq_set(0, blob)
 
 
 def patched(blob: bytes, offset: int, value: int) -> bytes:
@@ -145,17 +145,17 @@ def test_cell_with_impossible_position_is_refused(
 ) -> None:
     context = make_state_context(name)
     decode(context, PROMPT, 0)
-    blob = state.state_seq_get(context, 0)
+    blob = context.state.seq_get(0)
     assert struct.unpack_from("<i", blob, offset)[0] in (0, len(PROMPT) - 1)
     with pytest.raises(StateError, match="position"):
-        state.state_seq_set(context, 0, patched(blob, offset, pos))
+        context.state.seq_set(0, patched(blob, offset, pos))
     assert_usable(context)
 
 
 @pytest.mark.parametrize("n_seq_ids", [0, 2, 2**31, 2**32 - 1])
 def test_cell_of_impossible_number_of_sequences_is_refused(context: Any, n_seq_ids: int) -> None:
     with pytest.raises(StateError, match="number of sequences"):
-        state.state_seq_set(context, 0, patched(state.state_seq_get(context, 0), 20, n_seq_ids))
+        context.state.seq_set(0, patched(context.state.seq_get(0), 20, n_seq_ids))
     assert_usable(context)
 
 
@@ -163,7 +163,7 @@ def test_recurrent_state_with_two_cells_is_refused(make_state_context: MakeConte
     # llama.cpp asserts that there is one
     context = make_state_context("mamba", n_seq_max=4)
     decode(context, PROMPT, 0)
-    blob = state.state_seq_get(context, 0)
+    blob = context.state.seq_get(0)
     header, cell, rest = blob[:8], blob[12:20], blob[20:]
     layers, data = rest[:8], rest[8:]
     rows = b""
@@ -173,7 +173,7 @@ def test_recurrent_state_with_two_cells_is_refused(make_state_context: MakeConte
         data = data[12 + size :]
     two = header + struct.pack("<I", 2) + cell + cell + layers + rows
     with pytest.raises(StateError, match="recurrent cells"):
-        state.state_seq_set(context, 0, two)
+        context.state.seq_set(0, two)
     assert_usable(context)
 
 
@@ -181,19 +181,19 @@ def test_recurrent_state_with_two_cells_is_refused(make_state_context: MakeConte
 def test_whole_state_with_cell_of_unknown_sequence_is_refused(make_state_context: MakeContext, seq_id: int) -> None:
     context = make_state_context("llama", n_seq_max=2, kv_unified=True)
     decode(context, PROMPT, 0)
-    blob = state.state_get(context)
+    blob = context.state.get()
     # arch (4 + 5), n_stream, n_cells, pos, n_seq_id, seq_id
     assert struct.unpack_from("<IIiIi", blob, 9) == (1, len(PROMPT), 0, 1, 0)
     with pytest.raises(StateError, match="sequence"):
-        state.state_set(context, patched(blob, 25, seq_id))
+        context.state.set(patched(blob, 25, seq_id))
     assert_usable(context)
 
 
 def test_whole_state_with_cell_in_stream_of_other_sequence_is_refused(context: Any) -> None:
-    blob = state.state_get(context)
+    blob = context.state.get()
     assert struct.unpack_from("<IIiIi", blob, 9) == (2, len(PROMPT), 0, 1, 0)
     with pytest.raises(StateError, match="sequence"):
-        state.state_set(context, patched(blob, 25, 1))
+        context.state.set(patched(blob, 25, 1))
     assert_usable(context)
 
 
@@ -203,7 +203,7 @@ def test_state_of_other_architecture_is_refused_before_anything_changes(
     other = make_state_context("target", n_seq_max=2)
     decode(other, PROMPT, 0)
     with pytest.raises(StateError, match="architecture"):
-        state.state_set(context, state.state_get(other))
+        context.state.set(other.state.get())
     assert context.memory.seq_pos_max(0) == len(PROMPT) - 1
 
 
@@ -262,7 +262,7 @@ def test_state_that_does_not_fit_is_refused(make_state_context: MakeContext, nam
         decode(large, prompt[start : start + 50], start)
     decode(small, PROMPT, 0)
     if name == "mamba":
-        state.state_set(small, state.state_get(large))  # one cell holds any length
+        small.state.set(large.state.get())  # one cell holds any length
         return
     blob = save(large, whole)
     with pytest.raises(StateError, match="is empty now"):
@@ -275,11 +275,11 @@ def test_state_that_does_not_fit_is_refused(make_state_context: MakeContext, nam
 def test_full_and_partial_states_are_not_mixed_up(make_state_context: MakeContext, name: str) -> None:
     context = make_state_context(name)
     decode(context, PROMPT, 0)
-    full, partial = state.state_seq_get(context, 0), state.state_seq_get(context, 0, StateFlags.PARTIAL_ONLY)
+    full, partial = context.state.seq_get(0), context.state.seq_get(0, StateFlags.PARTIAL_ONLY)
     with pytest.raises(StateError):
-        state.state_seq_set(context, 0, full, StateFlags.PARTIAL_ONLY)
+        context.state.seq_set(0, full, StateFlags.PARTIAL_ONLY)
     with pytest.raises(StateError):
-        state.state_seq_set(context, 0, partial)
+        context.state.seq_set(0, partial)
     assert_usable(context)
 
 
@@ -289,45 +289,45 @@ def test_full_and_partial_states_are_not_mixed_up(make_state_context: MakeContex
 def test_on_device_restore_without_save_is_refused(context: Any, make_state_context: MakeContext) -> None:
     other = make_state_context("llama", n_seq_max=2)
     decode(other, PROMPT, 0)
-    blob = state.state_seq_get(other, 0, ON_DEVICE)
+    blob = other.state.seq_get(0, ON_DEVICE)
     with pytest.raises(StateError, match="not saved on the device by this context"):
-        state.state_seq_set(context, 0, blob, ON_DEVICE)
+        context.state.seq_set(0, blob, ON_DEVICE)
     assert context.memory.seq_pos_max(0) == len(PROMPT) - 1
 
 
 def test_on_device_restore_of_sequence_without_save_is_refused(context: Any) -> None:
-    blob = bytearray(state.state_seq_get(context, 0, ON_DEVICE))
+    blob = bytearray(context.state.seq_get(0, ON_DEVICE))
     blob[4] = 1
     with pytest.raises(StateError, match="not saved on the device"):
-        state.state_seq_set(context, 0, blob, ON_DEVICE)
+        context.state.seq_set(0, blob, ON_DEVICE)
 
 
 def test_on_device_state_is_stale_after_next_save(context: Any) -> None:
-    first = state.state_seq_get(context, 0, ON_DEVICE)
+    first = context.state.seq_get(0, ON_DEVICE)
     context.memory.seq_rm(0, len(PROMPT) - 1, -1)
     decode(context, [280], len(PROMPT) - 1)
-    second = state.state_seq_get(context, 0, ON_DEVICE)
+    second = context.state.seq_get(0, ON_DEVICE)
     # the metadata is the same, byte for byte: only the save it belongs to differs
     assert first[:-8] == second[:-8]
     with pytest.raises(StateError, match="saved there again"):
-        state.state_seq_set(context, 0, first, ON_DEVICE)
-    state.state_seq_set(context, 0, second, ON_DEVICE)
+        context.state.seq_set(0, first, ON_DEVICE)
+    context.state.seq_set(0, second, ON_DEVICE)
 
 
 @pytest.mark.parametrize("name", KINDS)
 def test_on_device_state_that_was_changed_is_refused(make_state_context: MakeContext, name: str) -> None:
     context = make_state_context(name)
     decode(context, PROMPT, 0)
-    blob = state.state_seq_get(context, 0, ON_DEVICE)
+    blob = context.state.seq_get(0, ON_DEVICE)
     for offset in range(len(blob)):
         damaged = bytearray(blob)
         damaged[offset] ^= 0x10
         with pytest.raises(StateError):
-            state.state_seq_set(context, 0, damaged, ON_DEVICE)
+            context.state.seq_set(0, damaged, ON_DEVICE)
     for size in range(len(blob)):
         with pytest.raises(StateError):
-            state.state_seq_set(context, 0, blob[:size], ON_DEVICE)
-    state.state_seq_set(context, 0, blob, ON_DEVICE)
+            context.state.seq_set(0, blob[:size], ON_DEVICE)
+    context.state.seq_set(0, blob, ON_DEVICE)
     assert_usable(context)
 
 
@@ -335,14 +335,14 @@ def test_on_device_state_that_was_changed_is_refused(make_state_context: MakeCon
 def test_on_device_restore_with_other_flags_is_refused(make_state_context: MakeContext, name: str) -> None:
     context = make_state_context(name)
     decode(context, PROMPT, 0)
-    plain, device = state.state_seq_get(context, 0), state.state_seq_get(context, 0, ON_DEVICE)
+    plain, device = context.state.seq_get(0), context.state.seq_get(0, ON_DEVICE)
     for blob, flags in (
         (device, StateFlags.NONE),
         (device, ON_DEVICE | StateFlags.PARTIAL_ONLY),
         (plain, ON_DEVICE),
     ):
         with pytest.raises(StateError, match="nothing was changed"):
-            state.state_seq_set(context, 0, blob, flags)
+            context.state.seq_set(0, blob, flags)
 
 
 @pytest.mark.parametrize("types", [("Q8_0", "F16"), ("Q8_0", "Q8_0"), ("Q4_0", "Q4_0")])
@@ -357,19 +357,19 @@ def test_on_device_save_of_quantized_cache_is_refused(
     decode(context, PROMPT, 0)
     for flags in (ON_DEVICE, ON_DEVICE | StateFlags.PARTIAL_ONLY):
         with pytest.raises(StateError, match="without ON_DEVICE"):
-            state.state_seq_get(context, 0, flags)
-    blob = state.state_seq_get(context, 0)
+            context.state.seq_get(0, flags)
+    blob = context.state.seq_get(0)
     expected = go_on(context, len(PROMPT))
-    state.state_seq_set(context, 0, blob)
+    context.state.seq_set(0, blob)
     assert np.abs(go_on(context, len(PROMPT)) - expected).max() <= TOLERANCE
 
 
 def test_on_device_empty_sequence_after_full_one_restores_as_empty(context: Any) -> None:
-    state.state_seq_get(context, 0, ON_DEVICE)
+    context.state.seq_get(0, ON_DEVICE)
     context.memory.seq_rm(0)
-    empty = state.state_seq_get(context, 0, ON_DEVICE)
+    empty = context.state.seq_get(0, ON_DEVICE)
     decode(context, PROMPT, 0)
-    state.state_seq_set(context, 0, empty, ON_DEVICE)
+    context.state.seq_set(0, empty, ON_DEVICE)
     assert context.memory.seq_pos_max(0) == -1
 
 
@@ -377,28 +377,28 @@ def test_on_device_empty_sequence_after_full_one_restores_as_empty(context: Any)
 
 
 def test_buffer_that_is_too_small_or_read_only_is_refused(context: Any) -> None:
-    size = state.state_seq_size(context, 0)
+    size = context.state.seq_size(0)
     small = bytearray(b"\xab" * (size - 1))
     with pytest.raises(StateError, match=f"{size} bytes"):
-        state.state_seq_get_into(context, 0, small)
+        context.state.seq_get_into(0, small)
     with pytest.raises(StateError, match="bytes"):
-        state.state_get_into(context, bytearray())
+        context.state.get_into(bytearray())
     assert small == b"\xab" * (size - 1)
     with pytest.raises((BufferError, TypeError, ValueError)):
-        state.state_get_into(context, bytes(size * 2))
+        context.state.get_into(bytes(size * 2))
     with pytest.raises((BufferError, TypeError, ValueError)):
-        state.state_set(context, np.zeros((64, 64), np.uint8)[:, ::2])
+        context.state.set(np.zeros((64, 64), np.uint8)[:, ::2])
 
 
 def test_closed_context_is_refused(make_state_context: MakeContext, tmp_path: Path) -> None:
     context = make_state_context("llama")
     context.close()
     for refused in (
-        lambda: state.state_size(context),
-        lambda: state.state_get(context),
-        lambda: state.state_set(context, b""),
-        lambda: state.state_seq_get(context, 0),
-        lambda: state.state_save_file(context, tmp_path / "state"),
+        lambda: context.state.size(),
+        lambda: context.state.get(),
+        lambda: context.state.set(b""),
+        lambda: context.state.seq_get(0),
+        lambda: context.state.save_file(tmp_path / "state"),
     ):
         with pytest.raises(ClosedError):
             refused()
@@ -412,9 +412,9 @@ def test_file_that_can_not_be_written_is_refused_and_nothing_is_left(context: An
     (tmp_path / "folder").mkdir()
     for path in (tmp_path / "missing" / "state", tmp_path / "folder", "", "nul\0byte"):
         with pytest.raises(StateError):
-            state.state_save_file(context, path)
+            context.state.save_file(path)
         with pytest.raises(StateError):
-            state.state_seq_save_file(context, path, 0)
+            context.state.seq_save_file(path, 0)
     assert [path.name for path in tmp_path.rglob("*")] == ["folder"]
 
 
@@ -436,8 +436,8 @@ def test_file_that_does_not_fit_on_disk_leaves_old_one_alone(
     # short enough to be lost in the buffer of the C library, and long enough to fail in the middle
     n_tokens = (4096 + n_left_over) // 4
     for save in (
-        lambda: state.state_seq_save_file(context, path, 1, range(n_tokens)),
-        lambda: state.state_save_file(context, path, range(n_tokens)),
+        lambda: context.state.seq_save_file(path, 1, range(n_tokens)),
+        lambda: context.state.save_file(path, range(n_tokens)),
     ):
         with pytest.raises(StateError):
             save()
@@ -454,13 +454,13 @@ def test_file_that_can_not_be_read_is_refused_before_anything_changes(
 
     def load(source: Any, capacity: int | None = None) -> Any:
         if whole:
-            return state.state_load_file(context, source, capacity)
-        return state.state_seq_load_file(context, source, 0, capacity)
+            return context.state.load_file(source, capacity)
+        return context.state.seq_load_file(source, 0, capacity)
 
     if whole:
-        state.state_save_file(context, path, PROMPT)
+        context.state.save_file(path, PROMPT)
     else:
-        state.state_seq_save_file(context, path, 0, PROMPT)
+        context.state.seq_save_file(path, 0, PROMPT)
     good = path.read_bytes()
     magic, version, n_tokens = struct.unpack_from("=III", good)
     assert (magic, version, n_tokens) == (
@@ -503,27 +503,27 @@ def test_file_that_can_not_be_read_is_refused_before_anything_changes(
 def test_file_with_no_tokens_and_with_many_round_trips(context: Any, tmp_path: Path) -> None:
     path = tmp_path / "state"
     for tokens in ([], range(10_000), np.arange(5, dtype=np.int32), np.arange(5, dtype=np.int64)):
-        state.state_seq_save_file(context, path, 0, tokens)
-        assert list(state.state_seq_load_file(context, path, 1)) == [int(token) for token in tokens]
-        state.state_save_file(context, path, tokens)
-        assert list(state.state_load_file(context, path)) == [int(token) for token in tokens]
+        context.state.seq_save_file(path, 0, tokens)
+        assert list(context.state.seq_load_file(path, 1)) == [int(token) for token in tokens]
+        context.state.save_file(path, tokens)
+        assert list(context.state.load_file(path)) == [int(token) for token in tokens]
 
 
 def test_file_name_outside_ascii_round_trips(context: Any, tmp_path: Path) -> None:
     path = tmp_path / "zustand \u00e4\u4e2d \U0001f600.bin"
-    state.state_save_file(context, path, [1])
-    assert list(state.state_load_file(context, str(path))) == [1]
+    context.state.save_file(path, [1])
+    assert list(context.state.load_file(str(path))) == [1]
     assert [child.name for child in tmp_path.iterdir()] == [path.name]
 
 
 def test_batch_is_decoded_after_failed_restore_from_file(context: Any, tmp_path: Path) -> None:
     path = tmp_path / "state"
-    state.state_seq_save_file(context, path, 0, PROMPT)
+    context.state.seq_save_file(path, 0, PROMPT)
     raw = bytearray(path.read_bytes())
     raw[len(raw) // 2 :] = b""
     path.write_bytes(raw)
     with pytest.raises(StateError):
-        state.state_seq_load_file(context, path, 0)
+        context.state.seq_load_file(path, 0)
     with Batch(1) as batch:
         batch.add(265, len(PROMPT), logits=True)
         context.decode(batch)

@@ -67,18 +67,18 @@ def still_decodes(context: Any) -> None:
 def test_damaged_sequence_state_never_ends_process(
     context: Any, changes: list[tuple[int, bytes]], cut: int, flags: int
 ) -> None:
-    blob = damaged(state.state_seq_get(context, 0, StateFlags(flags)), changes, cut)
+    blob = damaged(context.state.seq_get(0, StateFlags(flags)), changes, cut)
     with contextlib.suppress(StateError):
-        state.state_seq_set(context, 1, blob, StateFlags(flags))
+        context.state.seq_set(1, blob, StateFlags(flags))
     still_decodes(context)
 
 
 @_SETTINGS
 @given(changes=damage, cut=st.one_of(st.just(0), st.integers(0, 10**6)))
 def test_damaged_whole_state_never_ends_process(context: Any, changes: list[tuple[int, bytes]], cut: int) -> None:
-    blob = damaged(state.state_get(context), changes, cut)
+    blob = damaged(context.state.get(), changes, cut)
     with contextlib.suppress(StateError):
-        state.state_set(context, blob)
+        context.state.set(blob)
     still_decodes(context)
 
 
@@ -86,7 +86,7 @@ def test_damaged_whole_state_never_ends_process(context: Any, changes: list[tupl
 @given(blob=st.binary(max_size=200), flags=st.sampled_from([0, 1, 2, 3]))
 def test_random_bytes_are_refused(context: Any, blob: bytes, flags: int) -> None:
     with pytest.raises(StateError):
-        state.state_set(context, blob)
+        context.state.set(blob)
     with pytest.raises(StateError):
-        state.state_seq_set(context, 0, blob, StateFlags(flags))
+        context.state.seq_set(0, blob, StateFlags(flags))
     assert context.memory.seq_pos_max(0) == len(PROMPT) - 1

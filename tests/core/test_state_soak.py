@@ -29,13 +29,13 @@ def context() -> Iterator[Context]:
 
 
 def test_state_saved_and_restored(context: Context, tmp_path: Path) -> None:
-    buffer = bytearray(state.state_size(context))
+    buffer = bytearray(context.state.size())
 
     def cycle() -> None:
         for flags in (StateFlags.NONE, StateFlags.PARTIAL_ONLY, StateFlags.ON_DEVICE):
-            state.state_seq_set(context, 0, state.state_seq_get(context, 0, flags), flags)
-        state.state_get_into(context, buffer)
-        state.state_set(context, buffer)
+            context.state.seq_set(0, context.state.seq_get(0, flags), flags)
+        context.state.get_into(buffer)
+        context.state.set(buffer)
 
     assert_flat(cycle, 3_000)
 
@@ -44,24 +44,24 @@ def test_state_files_saved_and_loaded(context: Context, tmp_path: Path) -> None:
     path = tmp_path / "state"
 
     def cycle() -> None:
-        state.state_save_file(context, path, PROMPT)
-        state.state_load_file(context, path)
-        state.state_seq_save_file(context, path, 0, PROMPT)
-        state.state_seq_load_file(context, path, 0)
+        context.state.save_file(path, PROMPT)
+        context.state.load_file(path)
+        context.state.seq_save_file(path, 0, PROMPT)
+        context.state.seq_load_file(path, 0)
 
     assert_flat(cycle, 1_000)
 
 
 def test_state_refused(context: Context, tmp_path: Path) -> None:
-    blob = state.state_seq_get(context, 0)
+    blob = context.state.seq_get(0)
     path = tmp_path / "state"
     path.write_bytes(blob)
 
     def cycle() -> None:
         with pytest.raises(StateError):
-            state.state_seq_set(context, 0, blob[:-1])
+            context.state.seq_set(0, blob[:-1])
         with pytest.raises(StateError):
-            state.state_load_file(context, path)
+            context.state.load_file(path)
 
     assert_flat(cycle, 3_000)
 

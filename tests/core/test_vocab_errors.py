@@ -16,7 +16,7 @@ from llamacy.types import VocabType
 from tests.helpers import N_TOY_VOCAB, data, models
 
 BAD_TOKENS = [-1, -2, N_TOY_VOCAB, N_TOY_VOCAB + 1, 2**31 - 1, -(2**31)]
-METHODS = ["piece", "text", "score", "attr", "is_eog", "is_control"]
+METHODS = ["piece", "text", "score", "attr", "is_control"]
 
 
 @pytest.mark.parametrize("token", BAD_TOKENS)
@@ -24,6 +24,11 @@ METHODS = ["piece", "text", "score", "attr", "is_eog", "is_control"]
 def test_token_outside_vocabulary_raises(llama_model: Model, method: str, token: int) -> None:
     with pytest.raises(TokenizeError, match=str(token)):
         getattr(llama_model.vocab, method)(token)
+
+
+@pytest.mark.parametrize("token", BAD_TOKENS)
+def test_token_outside_vocabulary_does_not_end_a_generation(llama_model: Model, token: int) -> None:
+    assert llama_model.vocab.is_eog(token) is False
 
 
 @pytest.mark.parametrize("token", BAD_TOKENS)
@@ -118,6 +123,7 @@ def test_vocab_of_closed_model_raises_closed_error() -> None:
         lambda: vocab.bos,
         lambda: vocab.type,
         lambda: vocab.suppress_tokens,
+        lambda: vocab.is_eog(5),
         lambda: vocab.add_bos,
         *(lambda method=method: getattr(vocab, method)(5) for method in METHODS),
     ):
@@ -145,6 +151,7 @@ def test_vocab_of_type_none_refuses_text(vocab_none_path: Path) -> None:
         ):
             with pytest.raises(TokenizeError):
                 call()
+        assert not vocab.is_eog(5)
         assert vocab.bos is None
         assert vocab.eos is None
         assert vocab.nl is None

@@ -27,14 +27,11 @@ from llamacy import (
     SamplerChain,
     Vocab,
 )
-from llamacy.core.adapter import adapters_get, adapters_set
-from llamacy.core.control_vector import control_vector_get, control_vector_set
 from llamacy.core.outputs import Outputs, Rows
 from llamacy.core.params import ContextParams, ModelParams
-from llamacy.core.perf import PerfSampler, perf_sampler
+from llamacy.core.perf import MemoryUse, PerfContext, PerfSampler, perf_sampler
 from llamacy.core.scheduler import Scheduler
 from llamacy.core.sequence import Sequence
-from llamacy.core.state import state_get, state_load_file, state_seq_get, state_seq_set
 from llamacy.core.text import TextAssembler
 from llamacy.types import FileType, GgmlType, PoolingType, RopeType, SplitMode, StateFlags, TokenAttr, VocabType
 
@@ -64,7 +61,7 @@ def model(path: Path, metadata: llamacy.Gguf) -> None:
         assert_type(model.path, str | None)
         assert_type(model.metadata, MappingProxyType[str, str])
         assert_type(model.chat_template(), str | None)
-        assert_type(model.ftype, FileType)
+        assert_type(model.ftype, FileType | None)
         assert_type(model.rope_type, RopeType)
         assert_type(model.n_embd, int)
         assert_type(model.cls_labels, tuple[str | None, ...])
@@ -149,18 +146,20 @@ class EveryOther(CustomSampler):
 
 
 def states(ctx: Context, path: Path) -> None:
-    assert_type(state_get(ctx), bytes)
-    assert_type(state_seq_get(ctx, 0, StateFlags.PARTIAL_ONLY), bytes)
-    state_seq_set(ctx, 0, np.zeros(8, np.uint8))
-    assert_type(state_load_file(ctx, path), array[int])
+    assert_type(ctx.state.get(), bytes)
+    assert_type(ctx.state.seq_get(0, StateFlags.PARTIAL_ONLY), bytes)
+    ctx.state.seq_set(0, np.zeros(8, np.uint8))
+    assert_type(ctx.state.load_file(path), array[int])
 
 
 def adapters(ctx: Context, model: Model, path: Path) -> None:
     with LoraAdapter(model, path) as adapter:
-        adapters_set(ctx, [(adapter, 0.5)])
-        assert_type(adapters_get(ctx), tuple[tuple[LoraAdapter, float], ...])
-    control_vector_set(ctx, ControlVector(np.zeros((2, 8), np.float32)))
-    assert_type(control_vector_get(ctx), ControlVector | None)
+        ctx.set_adapters_lora([(adapter, 0.5)])
+        assert_type(ctx.adapters_lora, tuple[tuple[LoraAdapter, float], ...])
+    ctx.set_adapter_cvec(ControlVector(np.zeros((2, 8), np.float32)))
+    assert_type(ctx.adapter_cvec, ControlVector | None)
+    assert_type(ctx.perf(), PerfContext)
+    assert_type(ctx.memory_breakdown(), dict[str, MemoryUse])
 
 
 def llama(path: Path) -> None:

@@ -1,6 +1,8 @@
 # distutils: language = c++
 """Turn failed assertions of native code into exceptions, for the calls that ask for it."""
 
+__all__ = []
+
 cdef extern from "_abort_guard.h" namespace "llamacy" nogil:
     void abort_guard_enter() noexcept
     void abort_guard_leave() noexcept

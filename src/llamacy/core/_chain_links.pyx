@@ -81,7 +81,7 @@ cdef int links_clone(SamplerChain self, c_llama.llama_sampler* native, SamplerCh
         else:
             copy = Sampler.__new__(Sampler)
         copy.kind = link.kind
-        copy.values = link.values
+        copy._values = link._values
         copy._state = SAMPLER_IN_CHAIN
         copy._n_vocab = link._n_vocab
         copy._model = link._model

@@ -13,6 +13,13 @@ cdef void children_remove(dict children, object child) noexcept:
     children.pop(id(child), None)
 
 
+cdef int children_check(dict children) except -1:
+    """Raise InUseError or BufferError when one of the children can't be closed now."""
+    for child in _alive(children):
+        child._check_closable()
+    return 0
+
+
 cdef int children_close(dict children) except -1:
     """Close all children, the last one first, or none when one of them can't be closed now.
 
@@ -21,9 +28,14 @@ cdef int children_close(dict children) except -1:
     InUseError, BufferError
         What the `_check_closable` of a child raised; nothing was closed.
     """
-    alive = [child for child in [reference() for reference in reversed(list(children.values()))] if child is not None]
+    alive = _alive(children)
     for child in alive:
         child._check_closable()
     for child in alive:
         child.close()
     return 0
+
+
+cdef list _alive(dict children):
+    """Return the children that still exist, the last one first."""
+    return [child for child in [reference() for reference in reversed(list(children.values()))] if child is not None]

@@ -32,7 +32,7 @@ struct grammar_trigger {
     std::regex  regex;
     std::string literal;          // the pattern is nothing but this text
     bool        whole = false;    // ^…$: try to match all text first
-    bool        prefixed = false; // begins with "anything", so that no later start needs a try
+    bool        prefixed = false; // begins with "anything" or ^, so that no later start needs a try
 };
 
 struct grammar_config {
@@ -87,7 +87,7 @@ inline std::string grammar_piece(const llama_vocab * vocab, llama_token token) {
 // Add a pattern to a configuration. Throws std::regex_error or std::runtime_error.
 inline void grammar_add_trigger(grammar_config & config, const std::string & pattern) {
     size_t depth = 0, states = pattern.size();
-    bool   in_class = false, plain = true;
+    bool   in_class = false, plain = true, alternatives = false;
     std::string literal;
     for (size_t i = 0; i < pattern.size(); ++i) {
         const char c = pattern[i];
@@ -129,6 +129,7 @@ inline void grammar_add_trigger(grammar_config & config, const std::string & pat
             plain = false;
         } else if (std::strchr(".$|*+?", c) != nullptr) {
             plain = false;
+            alternatives = alternatives || (c == '|' && depth == 0);
         } else {
             literal += c;
         }
@@ -146,7 +147,7 @@ inline void grammar_add_trigger(grammar_config & config, const std::string & pat
     trigger.regex    = std::regex(pattern, flags);
     trigger.literal  = plain ? literal : std::string();
     trigger.whole    = pattern.size() > 1 && pattern.front() == '^' && pattern.back() == '$';
-    trigger.prefixed = pattern.compare(0, 7, "[\\s\\S]*") == 0;
+    trigger.prefixed = !alternatives && (pattern[0] == '^' || pattern.compare(0, 7, "[\\s\\S]*") == 0);
     config.triggers.push_back(std::move(trigger));
 }
 

@@ -8,6 +8,9 @@
 
 #include <signal.h>
 
+// what the handler writes to the flag; abort() writes another number
+#define LLAMACY_INTERRUPTED 2
+
 #ifdef _WIN32
 
 static inline int  llamacy_interrupt_begin(volatile int * flag) { (void) flag; return 0; }
@@ -20,8 +23,8 @@ static struct sigaction        llamacy_interrupt_previous;
 
 static void llamacy_interrupt_handler(int signum, siginfo_t * info, void * context) {
     volatile int * flag = llamacy_interrupt_flag;
-    if (flag) {
-        *flag = 1;
+    if (flag && *flag == 0) {
+        *flag = LLAMACY_INTERRUPTED;
     }
     if (llamacy_interrupt_previous.sa_flags & SA_SIGINFO) {
         llamacy_interrupt_previous.sa_sigaction(signum, info, context);

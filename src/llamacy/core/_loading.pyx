@@ -6,9 +6,9 @@ from libc.stdlib cimport free, malloc
 from libcpp cimport bool as cbool
 
 from llamacy.core._abort cimport abort_guard_begin, abort_guard_end
-from llamacy.core._callback cimport raise_stashed, stash_exception
+from llamacy.core._callback cimport has_stashed, raise_stashed, stash_exception
 from llamacy.core._status cimport native_error
-from llamacy.core.gguf cimport Gguf, gguf_handle
+from llamacy.core.gguf cimport Gguf, gguf_handle, gguf_hold, gguf_let_go
 from llamacy.core.log cimport log_begin
 from llamacy.core.params cimport ModelParams
 from llamacy.native cimport ggml as c_ggml
@@ -17,6 +17,7 @@ from llamacy.native cimport llama as c_llama
 
 import os
 
+from llamacy.core import model_checks
 from llamacy.errors import LoadCancelledError, ModelFormatError, ModelLoadError, ModelNotFoundError
 from llamacy.types import GgmlType
 
@@ -43,6 +44,9 @@ cdef llama_model* model_load(object source, object set_tensor, ModelParams param
     load.set_tensor = set_tensor
     c.progress_callback = _on_progress
     c.progress_callback_user_data = <void*>load
+    model_checks.check(
+        source, kv_overrides=params.values["kv_overrides"], vocab_only=params.values["vocab_only"]
+    )
     log_begin()
     if isinstance(source, Gguf):
         model = _load_user(source, &c, load)
@@ -81,6 +85,8 @@ cdef void _on_tensor(c_ggml.ggml_tensor* tensor, void* user_data) noexcept with 
     cdef size_t n_bytes = c_ggml.ggml_nbytes(tensor)
     cdef int n_dims = c_ggml.ggml_n_dims(tensor)
     load = <_Load>user_data
+    if has_stashed():
+        return  # the load has failed already
     try:
         name = tensor.name.decode()
         shape = tuple([tensor.ne[n_dims - 1 - i] for i in range(n_dims)])
@@ -164,12 +170,16 @@ cdef c_llama.llama_model* _load_user(
 ) except? NULL:
     cdef c_llama.llama_model* model
     cdef c_llama.gguf_context* ptr = gguf_handle(metadata)
-    with nogil:
-        abort_guard_begin()
-        try:
-            model = c_llama.llama_model_init_from_user(ptr, _on_tensor, <void*>load, params[0])
-        finally:
-            abort_guard_end()
+    gguf_hold(metadata)
+    try:
+        with nogil:
+            abort_guard_begin()
+            try:
+                model = c_llama.llama_model_init_from_user(ptr, _on_tensor, <void*>load, params[0])
+            finally:
+                abort_guard_end()
+    finally:
+        gguf_let_go(metadata)
     return model
 
 

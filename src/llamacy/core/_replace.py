@@ -7,6 +7,7 @@ import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 from llamacy.types import StrPath
 
@@ -17,21 +18,24 @@ def replacing(path: StrPath) -> Iterator[str]:
 
     It is in the same directory, so that the exchange is one rename; after an exception it is removed.
     """
-    target = os.fsdecode(path)
-    folder, name = os.path.split(os.path.abspath(target))
-    if os.path.isdir(target):
-        raise IsADirectoryError(errno.EISDIR, "Is a directory", target)
-    temporary = os.path.join(folder, f".{name[:200]}.{secrets.token_hex(4)}.tmp")
+    target = Path(os.fsdecode(path))
+    if target.is_symlink():
+        target = target.resolve()  # the file is replaced, not the link
+    if target.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "Is a directory", str(target))
+    if target.exists() and not target.is_file():
+        raise OSError(errno.EINVAL, "Not a regular file", str(target))  # a device is not to be replaced
+    temporary = target.parent / f".{target.name[:100]}.{secrets.token_hex(4)}.tmp"
     try:
         # a folder that does not exist, or can't be written to, is told here, before any work
-        os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+        temporary.touch(exist_ok=False)
     except OSError as error:
-        error.filename = target
+        error.filename = str(target)
         raise
     try:
-        yield temporary
-        os.replace(temporary, target)
+        yield str(temporary)
+        temporary.replace(target)
     except BaseException:
         with suppress(OSError):
-            os.unlink(temporary)
+            temporary.unlink()
         raise

@@ -302,21 +302,15 @@ cdef int _check_cpu() except -1:
 cdef void _buffer_types(
     c_backend.ggml_backend_dev_t dev, vector[c_backend.ggml_backend_buffer_type_t]& found
 ):
-    """Append the device's own, its host and its extra buffer types."""
+    """Append the device's own and its host buffer type.
+
+    Its extra ones, which repack weights, are not for asking: llama.cpp crashes when a tensor is put there that they
+    don't take. It uses them by itself (use_extra_bufts).
+    """
     cdef c_backend.ggml_backend_buffer_type_t host = c_backend.ggml_backend_dev_host_buffer_type(dev)
-    cdef c_backend.ggml_backend_dev_get_extra_bufts_t get_extra
-    cdef c_backend.ggml_backend_buffer_type_t* extra
     found.push_back(c_backend.ggml_backend_dev_buffer_type(dev))
     if host != NULL:
         found.push_back(host)
-    get_extra = <c_backend.ggml_backend_dev_get_extra_bufts_t>c_backend.ggml_backend_reg_get_proc_address(
-        c_backend.ggml_backend_dev_backend_reg(dev), "ggml_backend_dev_get_extra_bufts"
-    )
-    if get_extra != NULL:
-        extra = get_extra(dev)
-        while extra != NULL and extra[0] != NULL:
-            found.push_back(extra[0])
-            extra += 1
 
 
 cdef dict _features(c_backend.ggml_backend_reg_t reg):

@@ -5,7 +5,7 @@ from libcpp cimport bool as cbool
 
 from llamacy.core._status cimport native_error
 from llamacy.core.context cimport Context
-from llamacy.core.decoding cimport context_acquire, context_release
+from llamacy.core.decoding cimport context_acquire, context_forget_outputs, context_release
 from llamacy.core.log cimport log_begin
 from llamacy.core.sampler cimport SamplerChain, chain_attached, chain_check_attach, chain_detached
 from llamacy.core.sampler_base cimport sampler_handle
@@ -40,6 +40,7 @@ def attach(Context context not None, int seq_id, SamplerChain chain not None):
             chain_detached(context._samplers[seq_id])
         context._samplers[seq_id] = chain
         context._n_samplers = len(context._samplers)
+        context_forget_outputs(context)
     finally:
         context_release(context)
 
@@ -53,5 +54,6 @@ def detach(Context context not None, int seq_id):
                 c_llama.llama_set_sampler(context._ptr, seq_id, NULL)
             chain_detached(context._samplers.pop(seq_id))
             context._n_samplers = len(context._samplers)
+            context_forget_outputs(context)
     finally:
         context_release(context)

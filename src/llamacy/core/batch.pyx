@@ -394,18 +394,20 @@ cdef int _check_idle(Batch self) except -1:
 
 cdef int _reserve(Batch self, Py_ssize_t n, int pos, object seq_ids, bint embeddings) except -1:
     """Check everything about `n` new entries and set their sequences; returns the index of the first."""
-    cdef int index = self._n_tokens
+    cdef int index
     cdef Py_ssize_t i, j
     cdef Py_ssize_t n_ids
+    # iterating may run code of the caller, which may do anything to the batch
+    ids = array("q", (seq_ids,) if isinstance(seq_ids, int) else seq_ids)
     _check_idle(self)
+    index = self._n_tokens
     if embeddings != (self._embd != NULL):
         raise ValueError("this batch takes embeddings" if self._embd != NULL else "this batch takes tokens")
-    ids = (seq_ids,) if isinstance(seq_ids, int) else tuple(seq_ids)
     n_ids = len(ids)
     if not 1 <= n_ids <= self.n_seq_max:
         raise BatchFullError(f"an entry belongs to 1 to {self.n_seq_max} sequences here, not {n_ids}")
     if any(not 0 <= seq_id < 2**31 for seq_id in ids):
-        raise ValueError(f"sequence ids must be from 0, not {ids}")
+        raise ValueError(f"sequence ids must be from 0, not {ids.tolist()}")
     if pos < 0 or pos + n > INT_MAX:
         raise ValueError(f"positions must be from 0 to {INT_MAX}, not {pos} to {pos + n - 1}")
     if n > self.capacity - index:

@@ -75,6 +75,10 @@ cdef class Candidates:
         data = self._c.data + index
         return data.id, data.logit, data.p
 
+    def __iter__(self):
+        """Iterate over ``(id, logit, p)``."""
+        return iter([self[i] for i in range(<Py_ssize_t>self._c.size)])
+
     @property
     def size(self):
         """Number of candidates. Setting it drops those at the end; at least one must stay."""

@@ -2,6 +2,7 @@ from libc.stddef cimport size_t
 from libc.stdint cimport int32_t
 
 from llamacy.core.model cimport Model
+from llamacy.core.threadpool cimport ThreadPool
 from llamacy.native.handles cimport llama_context, llama_memory_t
 
 
@@ -22,13 +23,18 @@ cdef class Context:
     cdef readonly unsigned long long epoch  # decodes and encodes so far: rows of an earlier one are gone
     cdef int _n_outputs_max             # output rows that one decode may have
     cdef int _busy                      # 1 while a call runs; taken and given back atomically
-    cdef volatile int _abort            # polled by native code
+    cdef volatile int _abort            # polled by native code: 1 from abort(), 2 from a signal
     cdef bint _embeddings
     cdef bint _causal
     cdef bint _nextn
     cdef bint _nextn_masked
     cdef bint _mrope                    # embeddings have four positions
-    cdef bint _has_encoder              # encode() is possible, and embeddings are always allocated
+    cdef bint _streams                  # each sequence has a buffer of its own
+    cdef bint _has_encoder              # encode() is possible
+    cdef bint _encode_first             # the decoder reads what encode() left
+    cdef bint _encoded
+    cdef bint _draft_encoder            # encode() takes features, which only an ExtendedBatch carries
+    cdef bint _t5                       # embeddings are always allocated
     cdef int _n_embd
     cdef int _n_embd_inp
     cdef int _n_layer_inputs            # len(_layer_inputs), for code without the GIL
@@ -39,9 +45,10 @@ cdef class Context:
     cdef list _adapters                 # [(LoraAdapter, scale), …] in use
     cdef object _control_vector         # ControlVector in use, or None
     cdef dict _samplers                 # sequence id -> SamplerChain attached to it
-    cdef object _threadpool             # ThreadPool for one token, or None
-    cdef object _threadpool_batch       # ThreadPool for many, or None
-    cdef object _other                  # Context that this one reads from, or None
+    cdef ThreadPool _threadpool         # for one token, or None
+    cdef ThreadPool _threadpool_batch   # for many, or None
+    cdef list _retired_pools            # detached, but native code points to them until the next decode
+    cdef Context _other                 # that this one reads from, or None
     cdef dict _on_device                # sequence id -> token of the state kept on the device for it
     # the output buffer of llama.cpp: how large it is, how it is laid out, and what looks into it
     cdef size_t _output_capacity        # bytes

@@ -7,8 +7,16 @@ from libcpp cimport bool as cbool
 
 from llamacy.core._abort cimport abort_guard_begin, abort_guard_end
 from llamacy.core._callback cimport has_stashed, raise_stashed
-from llamacy.core._children cimport children_add, children_close, children_remove
-from llamacy.core._handle cimport CONTEXT, handle_closed, handle_opened
+from llamacy.core._children cimport children_add, children_check, children_close, children_remove
+from llamacy.core._creation cimport (
+    context_check_create,
+    context_check_created,
+    context_check_threads,
+    context_drop_threadpools,
+    context_free,
+    context_retire_threadpools,
+)
+from llamacy.core._handle cimport CONTEXT, handle_opened
 from llamacy.core._status cimport native_error
 from llamacy.core.batch cimport Batch
 from llamacy.core.log cimport log_begin
@@ -16,18 +24,21 @@ from llamacy.core.decoding cimport (
     context_acquire,
     context_decode,
     context_encode,
+    context_forget_outputs,
     context_handle,
     context_output_bytes,
     context_release,
 )
 from llamacy.core.memory cimport memory_wrap
-from llamacy.core.model cimport Model, model_adopt, model_disown, model_handle, model_unuse, model_use
+from llamacy.core.model cimport Model, model_adopt, model_handle, model_unuse, model_use
 from llamacy.core.outputs cimport outputs_wrap
 from llamacy.core.params cimport ContextParams, params_make
-from llamacy.core.threadpool cimport ThreadPool, threadpool_attach, threadpool_detach, threadpool_handle
+from llamacy.core.state cimport state_wrap
+from llamacy.core.threadpool cimport ThreadPool, threadpool_attach, threadpool_handle
 from llamacy.native cimport llama as c_llama
 from llamacy.native cimport llama_ext as c_ext
 
+from llamacy.core._architectures import DRAFT_ENCODERS, LAYER_INPUTS, LAYER_INPUTS_OF_HEAD, NEXTN_ROWS
 from llamacy.core.log import refresh_level
 from llamacy.core.params import ContextParams as _ContextParams
 from llamacy.errors import (
@@ -40,23 +51,6 @@ from llamacy.errors import (
 from llamacy.types import PoolingType
 
 __all__ = ["Context"]
-
-# architectures whose graph publishes the inputs of its layers; others abort at the first decode (src/models/*.cpp)
-cdef frozenset _LAYER_INPUTS = frozenset((
-    "bailingmoe3", "deepseek4", "gemma4", "hunyuan-vl", "k2-horizon", "lfm2", "llama", "mimo2", "minimax-01",
-    "minimax-m2", "muse-glimmer", "nanbeige", "nemotron-h", "gpt-oss", "qwen3", "qwen35", "qwen35moe", "qwen3moe",
-    "qwen3next", "qwen4exp",
-))
-
-# draft architectures whose features go through llama_encode
-cdef frozenset _DRAFT_ENCODERS = frozenset(("eagle3", "dflash"))
-
-# architectures whose graph produces nextn rows; others accept the switch and hand out zeros
-cdef frozenset _NEXTN = frozenset((
-    "bailingmoe3", "cohere2moe", "deepseek2", "deepseek32", "deepseek4", "dflash", "eagle3", "gemma4-assistant",
-    "gemma4", "glm-dsa", "glm4moe", "glm5-next", "hy-v3", "mimo2", "nemotron_h", "nemotron_h_moe", "gpt-oss", "qwen35",
-    "qwen35moe", "qwen3next", "qwen4exp", "step35",
-))
 
 
 @cython.no_gc_clear
@@ -89,7 +83,7 @@ cdef class Context:
         cdef ContextParams checked = params_make(_ContextParams, params, "Context")
         cdef c_llama.llama_context_params c = (<c_llama.llama_context_params*>checked._c)[0]
         cdef c_llama.llama_model* c_model = model_handle(model)
-        _check_create(model, ctx_other, &c)
+        context_check_create(model, ctx_other, &c)
         self.model = model
         self.params = checked
         self._children = {}
@@ -101,6 +95,7 @@ cdef class Context:
         c.abort_callback = _on_abort
         c.abort_callback_data = <void*>&self._abort
         if ctx_other is not None:
+            context_acquire(ctx_other)
             c.ctx_other = ctx_other._ptr
         refresh_level()
         log_begin()
@@ -116,6 +111,8 @@ cdef class Context:
             raise native_error(ContextCreateError, f"llama.cpp can't create the context: {error}") from None
         finally:
             model_unuse(model)
+            if ctx_other is not None:
+                context_release(ctx_other)
         if self._ptr == NULL:
             raise native_error(ContextCreateError, f"llama.cpp can't create a context of {model!r} with {checked!r}")
         handle_opened(CONTEXT)
@@ -136,23 +133,30 @@ cdef class Context:
             c_llama.LLAMA_ROPE_TYPE_MROPE, c_llama.LLAMA_ROPE_TYPE_IMROPE
         )
         self._n_embd = c_llama.llama_model_n_embd(c_model)
-        self._has_encoder = c_llama.llama_model_has_encoder(c_model) or model.architecture in _DRAFT_ENCODERS
+        self._draft_encoder = model.architecture in DRAFT_ENCODERS
+        self._has_encoder = c_llama.llama_model_has_encoder(c_model) or self._draft_encoder
+        self._encode_first = c_llama.llama_model_has_encoder(c_model) and c_llama.llama_model_has_decoder(c_model)
+        self._t5 = model.architecture == "t5"
+        self._streams = self.n_seq_max > 1 and not c.kv_unified
+        self._retired_pools = []
         self._n_outputs_max = c.n_outputs_max or self.n_batch
         self._embeddings = c.embeddings
         self._needs_state = c.ctx_type == c_llama.LLAMA_CONTEXT_TYPE_MTP
         self._causal = c_llama.llama_get_causal_attn(self._ptr)
         self._output_rows = self.n_seq_max
         self._output_capacity = context_output_bytes(self, self.n_seq_max)
+        context_check_created(self)
         if self.n_rs_seq:
             self._n_rollback = <int*>calloc(self.n_seq_max, sizeof(int))
 
     def __dealloc__(self):
-        _free(self)
+        context_free(self)
         free(self._n_rollback)
 
     def _check_closable(self):
         if self._busy:
             raise InUseError("the context is running in another thread; abort() it first")
+        children_check(self._children)
         if self._n_row_exports or self._n_other_exports:
             raise BufferError(
                 f"{self._n_row_exports + self._n_other_exports} views of the context's output are alive; release them "
@@ -171,10 +175,12 @@ cdef class Context:
         """
         if self._ptr != NULL:
             self._check_closable()
-            context_acquire(self)  # nobody may begin to run it while it is taken apart
+            context_acquire(self)  # nobody may begin to run it, or to look at its output, while it is taken apart
             try:
+                if self._n_row_exports or self._n_other_exports:
+                    raise BufferError("a view of the context's output was taken in another thread")
                 children_close(self._children)
-                _free(self)
+                context_free(self)
             finally:
                 context_release(self)
 
@@ -199,6 +205,12 @@ cdef class Context:
         """The `Memory` of the context, or None for a model without one."""
         context_handle(self)
         return None if self._memory == NULL else memory_wrap(self)
+
+    @property
+    def state(self):
+        """The `State` of the context: saves and restores its memory, or that of one sequence."""
+        context_handle(self)
+        return state_wrap(self)
 
     # computing
 
@@ -236,6 +248,8 @@ cdef class Context:
             raise
         except (IndexError, RuntimeError) as error:
             raise native_error(DecodeFatalError, f"decode failed inside: {error}") from None
+        if self._retired_pools:
+            context_drop_threadpools(self)
         if has_stashed():
             raise_stashed()
 
@@ -289,8 +303,8 @@ cdef class Context:
         cdef bint encoder = c_llama.llama_model_has_encoder(model_handle(self.model))
         if self._memory != NULL and any(self.memory.seq_pos_max(seq_id) >= 0 for seq_id in range(self.n_seq_max)):
             raise InUseError("warm_up clears the memory, which is not empty")
-        if self.n_vocab == 0 or self._n_embd_inp <= 0 or self._needs_state:
-            return
+        if self.n_vocab == 0 or self._n_embd_inp <= 0 or self._needs_state or self._draft_encoder:
+            return  # it computes from another model's hidden state only
         vocab = self.model.vocab
         token = next((token for token in (vocab.bos, vocab.eos) if token is not None), 0)
         with Batch(1) as batch:
@@ -300,6 +314,7 @@ cdef class Context:
             else:
                 self.decode(batch)
         self.synchronize()
+        self._encoded = False
         if self._memory != NULL:
             self.memory.clear()
 
@@ -340,6 +355,7 @@ cdef class Context:
         context_acquire(self)
         c_llama.llama_set_embeddings(self._ptr, value)
         self._embeddings = value
+        context_forget_outputs(self)
         context_release(self)
 
     @property
@@ -364,16 +380,17 @@ cdef class Context:
 
         Source: ``llama_set_embeddings_nextn``.
         """
-        if value and self.model.architecture not in _NEXTN:
+        if value and self.model.architecture not in NEXTN_ROWS:
             raise ContextCreateError(f"models of the architecture {self.model.architecture!r} have no nextn rows")
         context_acquire(self)
         c_ext.llama_set_embeddings_nextn(self._ptr, value, masked)
         self._nextn = value
         self._nextn_masked = masked
+        context_forget_outputs(self)
         context_release(self)
 
     def set_embeddings_layer_inp(self, int layer, bint value=True):
-        """Produce the inputs of a layer; the layer after the last stands for the output of the last.
+        """Produce the inputs of a layer; the layer after the last, where it has inputs, is the output head.
 
         Raises
         ------
@@ -387,14 +404,20 @@ cdef class Context:
         n_layer = self.model.n_layer
         if not 0 <= layer <= n_layer:
             raise ValueError(f"layer must be from 0 to {n_layer}, not {layer}")
-        if value and self.model.architecture not in _LAYER_INPUTS:
+        if value and self.model.architecture not in LAYER_INPUTS:
             raise ContextCreateError(
                 f"models of the architecture {self.model.architecture!r} don't publish the inputs of their layers"
+            )
+        if value and layer == n_layer and self.model.architecture not in LAYER_INPUTS_OF_HEAD:
+            raise ContextCreateError(
+                f"models of the architecture {self.model.architecture!r} don't publish the input of their output head; "
+                f"the last layer is {n_layer - 1}"
             )
         context_acquire(self)
         c_ext.llama_set_embeddings_layer_inp(self._ptr, layer, value)
         self._layer_inputs = self._layer_inputs | {layer} if value else self._layer_inputs - {layer}
         self._n_layer_inputs = len(self._layer_inputs)
+        context_forget_outputs(self)
         context_release(self)
 
     def set_nextn_layer_offset(self, int offset):
@@ -442,6 +465,7 @@ cdef class Context:
         cdef int n_batch = n_threads if n_threads_batch is None else n_threads_batch
         if not (1 <= n_threads <= 512 and 1 <= n_batch <= 512):
             raise ValueError(f"threads must be from 1 to 512, not {n_threads} and {n_batch}")
+        context_check_threads(n_threads, n_batch, self._threadpool, self._threadpool_batch)
         context_acquire(self)
         c_llama.llama_set_n_threads(self._ptr, n_threads, n_batch)
         context_release(self)
@@ -456,10 +480,16 @@ cdef class Context:
         pool_batch : ThreadPool, optional
             For many tokens.
 
+        Raises
+        ------
+        ValueError
+            A pool has fewer threads than the context computes with; nothing was changed.
+
         Source: ``llama_attach_threadpool``.
         """
         if pool_batch is None:
             pool_batch = pool
+        context_check_threads(self.n_threads, self.n_threads_batch, pool, pool_batch)
         context_acquire(self)
         try:
             first = threadpool_handle(pool)
@@ -467,7 +497,7 @@ cdef class Context:
             threadpool_attach(pool)
             threadpool_attach(pool_batch)
             c_llama.llama_attach_threadpool(self._ptr, first, second)
-            _forget_threadpools(self)
+            context_retire_threadpools(self)
             self._threadpool = pool
             self._threadpool_batch = pool_batch
         finally:
@@ -480,8 +510,73 @@ cdef class Context:
         """
         context_acquire(self)
         c_llama.llama_detach_threadpool(self._ptr)
-        _forget_threadpools(self)
+        context_retire_threadpools(self)
         context_release(self)
+
+    # adapters
+
+    def set_adapters_lora(self, adapters):
+        """Use these LoRA adapters, and no others, from the next decode on.
+
+        Parameters
+        ----------
+        adapters : sequence of (LoraAdapter, float)
+            Adapters of this model and their scales; empty for none. They are kept alive while they are in use.
+
+        Raises
+        ------
+        AdapterError
+            An adapter is of another model, or a scale is not finite; nothing was changed.
+
+        Source: ``llama_set_adapters_lora``.
+        """
+        from llamacy.core.adapter import adapters_set
+
+        adapters_set(self, adapters)
+
+    @property
+    def adapters_lora(self):
+        """LoRA adapters in use and their scales, as a tuple of pairs."""
+        return tuple(self._adapters)
+
+    def set_adapter_cvec(self, vector):
+        """Use this `ControlVector` from the next decode on, or none.
+
+        Raises
+        ------
+        AdapterError
+            It does not fit the model; nothing was changed.
+
+        Source: ``llama_set_adapter_cvec``.
+        """
+        from llamacy.core.control_vector import control_vector_set
+
+        control_vector_set(self, vector)
+
+    @property
+    def adapter_cvec(self):
+        """`ControlVector` in use, or None."""
+        return self._control_vector
+
+    # measuring
+
+    def perf(self):
+        """Return the `PerfContext` counters; they stay 0 unless the context was made with ``no_perf=False``."""
+        from llamacy.core.perf import perf_context
+
+        return perf_context(self)
+
+    def perf_reset(self):
+        """Count from 0 again."""
+        from llamacy.core.perf import perf_context_reset
+
+        perf_context_reset(self)
+
+    def memory_breakdown(self):
+        """Return bytes of memory by buffer type, as a dict of str to `MemoryUse`."""
+        from llamacy.core.perf import memory_breakdown
+
+        return memory_breakdown(self)
 
     # samplers that run on the backend
 
@@ -533,51 +628,7 @@ cdef cbool _on_abort(void* user_data) noexcept nogil:
     return (<volatile int*>user_data)[0] != 0
 
 
-cdef int _check_create(Model model, Context ctx_other, c_llama.llama_context_params* c) except -1:
-    """Refuse what llama_init_from_model accepts and crashes with later."""
-    if model.vocab_only:
-        raise ContextCreateError("the model was loaded with vocab_only=True, so it can't compute anything")
-    if model.params.values["no_alloc"]:
-        raise ContextCreateError("the model was loaded with no_alloc=True, so it can't compute anything")
-    if c.n_outputs_max and c.n_outputs_max < c.n_seq_max:
-        raise ValueError(f"n_outputs_max ({c.n_outputs_max}) must be 0 or at least n_seq_max ({c.n_seq_max})")
-    if c.ctx_type == c_llama.LLAMA_CONTEXT_TYPE_MTP and not model.params.values["load_mtp"]:
-        raise ContextCreateError("a context for multi-token prediction needs a model loaded with load_mtp=True")
-    if ctx_other is not None:
-        context_handle(ctx_other)
-    return 0
-
-
 cdef int _check_seq(Context self, int seq_id) except -1:
     if not 0 <= seq_id < self.n_seq_max:
         raise ValueError(f"sequence ids must be from 0 to {self.n_seq_max - 1}, not {seq_id}")
     return 0
-
-
-cdef void _forget_threadpools(Context self) noexcept:
-    if self._threadpool is not None:
-        threadpool_detach(self._threadpool)
-        threadpool_detach(self._threadpool_batch)
-        self._threadpool = None
-        self._threadpool_batch = None
-
-
-cdef void _free(Context self) noexcept:
-    """Free the native context, then let go of what it pointed to."""
-    cdef c_llama.llama_context* ptr = self._ptr
-    if ptr == NULL:
-        return
-    self._ptr = NULL
-    self._memory = NULL
-    with nogil:
-        c_llama.llama_free(ptr)
-    handle_closed(CONTEXT)
-    _forget_threadpools(self)
-    self._samplers = {}
-    self._n_samplers = 0
-    self._adapters = []
-    self._control_vector = None
-    model_disown(self.model, self)
-    if self._other is not None:
-        context_disown(self._other, self)
-        self._other = None

@@ -40,14 +40,15 @@ cdef class CustomSampler(Sampler):
 
     Derive from it, define `apply` and whatever else is needed, and add an instance to a `SamplerChain`. The methods are
     called with the GIL, by the thread that samples; an exception in one of them is raised by the call that led there
-    (`SamplerChain.sample`, `apply`, `accept`, …). `name` may be a class attribute.
+    (`SamplerChain.sample`, `apply`, `accept`, …); one in `accept` comes after all links have accepted the token. `name`
+    may be a class attribute.
 
     Lifetime: an instance belongs to one chain at most; `SamplerChain.remove` gives it back.
     """
 
     def __cinit__(self, *args, **kwargs):
         self.kind = "custom"
-        self.values = {}
+        self._values = {}
 
     def __init__(self):
         pass
@@ -109,9 +110,10 @@ cdef class CustomSampler(Sampler):
 
 cdef c_llama.llama_sampler* custom_native(CustomSampler self) except NULL:
     """Return a native sampler for an object that the caller keeps alive."""
+    name = str(self.name).encode("utf-8", "replace")
     cdef c_llama.llama_sampler* native = _new_native()
     (<python_data*>native.ctx).object = <PyObject*>self
-    (<python_data*>native.ctx).name = str(self.name).encode("utf-8", "replace")
+    (<python_data*>native.ctx).name = name
     return native
 
 

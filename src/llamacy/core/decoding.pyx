@@ -13,6 +13,7 @@ from llamacy.core._status cimport raise_closed, raise_decode_status, raise_encod
 from llamacy.core.batch cimport Batch
 from llamacy.core.context cimport Context
 from llamacy.core.log cimport LOG_PASS, LOG_SWALLOW, log_observe
+from llamacy.core.threadpool cimport threadpool_end, threadpool_try_begin
 from llamacy.native cimport llama as c_llama
 
 import threading
@@ -32,6 +33,7 @@ cdef extern from "_interrupt.h" nogil:
 cdef extern from "_atomic.h" nogil:
     int llamacy_flag_take(int* flag) noexcept
     void llamacy_flag_give(int* flag) noexcept
+    void llamacy_count_add(int* count, int n) noexcept
 
 cdef unsigned long _main_thread = threading.main_thread().ident
 
@@ -74,36 +76,50 @@ cdef void context_interrupt_end(Context self, int token) noexcept nogil:
         llamacy_interrupt_end()
 
 
+cdef int context_begin(Context self, int n_tokens) except -1 nogil:
+    """Enter the context to compute, with all that it computes with; returns what `context_end` wants.
+
+    The context that this one reads from, and its thread pools, must not be at work elsewhere.
+    """
+    context_acquire(self)
+    if self._other is not None and not llamacy_flag_take(&self._other._busy):
+        context_release(self)
+        with gil:
+            raise ConcurrentUseError("the context that this one reads from (ctx_other) is running in another thread")
+    if self._threadpool is not None:
+        if not threadpool_try_begin(self._threadpool):
+            _leave(self)
+            with gil:
+                raise ConcurrentUseError("the thread pool computes for another context now")
+        if self._threadpool_batch is not self._threadpool and not threadpool_try_begin(self._threadpool_batch):
+            threadpool_end(self._threadpool)
+            _leave(self)
+            with gil:
+                raise ConcurrentUseError("the thread pool for batches computes for another context now")
+    self._abort = 0
+    log_observe(_on_log, <void*>&self._abort)
+    return context_interrupt_begin(self) if n_tokens > 1 else 0
+
+
+cdef void context_end(Context self, int interrupt) noexcept nogil:
+    context_interrupt_end(self, interrupt)
+    log_observe(NULL, NULL)
+    if self._threadpool is not None:
+        threadpool_end(self._threadpool)
+        if self._threadpool_batch is not self._threadpool:
+            threadpool_end(self._threadpool_batch)
+    _leave(self)
+
+
+cdef void _leave(Context self) noexcept nogil:
+    if self._other is not None:
+        llamacy_flag_give(&self._other._busy)
+    context_release(self)
+
+
 cdef int context_decode(Context self, Batch batch) except -1 nogil:
     """Compute a batch and store it in the memory; the caller need not hold the GIL."""
-    cdef c_llama.llama_batch c
-    cdef int n_outputs
-    cdef int interrupt
-    cdef int status = -2
-    cdef int32_t* positions = NULL
-    context_acquire(self)
-    batch._busy += 1
-    try:
-        n_outputs = _check_batch(self, batch, self._memory == NULL)
-        c = (<c_llama.llama_batch*>batch._c)[0]
-        positions = _packed_positions(batch)
-        if positions != NULL:
-            c.pos = positions
-        self._abort = 0
-        interrupt = context_interrupt_begin(self) if c.n_tokens > 1 else 0
-        log_observe(_on_log, <void*>&self._abort)
-        try:
-            status = c_llama.llama_decode(self._ptr, c)
-        finally:
-            log_observe(NULL, NULL)
-            context_interrupt_end(self, interrupt)
-            context_after(self, status, c.n_tokens, n_outputs)
-        if status == 0 and self._n_rollback != NULL:
-            _count_rollback(self, &c)
-    finally:
-        free(positions)
-        batch._busy -= 1
-        context_release(self)
+    cdef int status = _compute(self, batch, False)
     if status != 0:
         with gil:
             if status == 2:
@@ -114,33 +130,7 @@ cdef int context_decode(Context self, Batch batch) except -1 nogil:
 
 cdef int context_encode(Context self, Batch batch) except -1 nogil:
     """Compute a batch without memory; the caller need not hold the GIL."""
-    cdef c_llama.llama_batch c
-    cdef int n_outputs
-    cdef int interrupt
-    cdef int status = -2
-    cdef int32_t* positions = NULL
-    context_acquire(self)
-    batch._busy += 1
-    try:
-        _check_encoder(self)
-        n_outputs = _check_batch(self, batch, True)
-        c = (<c_llama.llama_batch*>batch._c)[0]
-        positions = _packed_positions(batch)
-        if positions != NULL:
-            c.pos = positions
-        self._abort = 0
-        interrupt = context_interrupt_begin(self) if c.n_tokens > 1 else 0
-        log_observe(_on_log, <void*>&self._abort)
-        try:
-            status = c_llama.llama_encode(self._ptr, c)
-        finally:
-            log_observe(NULL, NULL)
-            context_interrupt_end(self, interrupt)
-            context_after(self, status, c.n_tokens, n_outputs)
-    finally:
-        free(positions)
-        batch._busy -= 1
-        context_release(self)
+    cdef int status = _compute(self, batch, True)
     if status != 0:
         with gil:
             if status == 2:
@@ -148,6 +138,39 @@ cdef int context_encode(Context self, Batch batch) except -1 nogil:
                 raise_decode_status(status)
             raise_encode_status(status)
     return 0
+
+
+cdef int _compute(Context self, Batch batch, bint encode) except? -1000 nogil:
+    """Run a batch through the encoder or the decoder; returns the status of llama.cpp."""
+    cdef c_llama.llama_batch c
+    cdef int n_outputs
+    cdef int status = -2
+    cdef int32_t* positions = NULL
+    cdef int interrupt = context_begin(self, batch._n_tokens)
+    llamacy_count_add(&batch._busy, 1)
+    try:
+        if encode:
+            context_check_encoder(self, batch._token != NULL)
+        else:
+            context_check_decoder(self)
+        n_outputs = _check_batch(self, batch, encode or self._memory == NULL)
+        c = (<c_llama.llama_batch*>batch._c)[0]
+        positions = _packed_positions(batch)
+        if positions != NULL:
+            c.pos = positions
+        try:
+            status = c_llama.llama_encode(self._ptr, c) if encode else c_llama.llama_decode(self._ptr, c)
+        finally:
+            context_after(self, status, c.n_tokens, n_outputs)
+        if status == 0:
+            self._encoded |= encode
+            if self._n_rollback != NULL and not encode:
+                _count_rollback(self, &c)
+    finally:
+        free(positions)
+        llamacy_count_add(&batch._busy, -1)
+        context_end(self, interrupt)
+    return status
 
 
 cdef int context_check_output(Context self, int n_tokens, int n_outputs) except -1 nogil:
@@ -196,10 +219,17 @@ cdef void context_after(Context self, int status, int n_tokens, int n_outputs) n
             self._output_capacity = size
 
 
+cdef void context_forget_outputs(Context self) noexcept nogil:
+    """Note that the rows of the last decode are gone: the output buffer is about to be laid out anew."""
+    self.epoch += 1
+    self._n_outputs = 0
+    self._n_tokens = 0
+
+
 cdef size_t context_output_bytes(Context self, int rows) noexcept nogil:
     """Return what llama_context::output_reserve asks for; the buffer moves when this exceeds all before."""
     cdef size_t n_floats = <size_t>self.n_vocab * rows
-    if self._embeddings or self._has_encoder:
+    if self._embeddings or self._t5:
         n_floats += <size_t>self.n_embd_out * rows
     if self._nextn:
         n_floats += <size_t>self.n_embd_out * (rows if self._nextn_masked else self.n_batch)
@@ -241,13 +271,26 @@ cdef int _on_log(int level, const char* text, void* abort) noexcept nogil:
     return LOG_SWALLOW if (<volatile int*>abort)[0] else LOG_PASS
 
 
-cdef int _check_encoder(Context self) except -1 nogil:
+cdef int context_check_encoder(Context self, bint tokens) except -1 nogil:
     """Refuse to encode where llama.cpp would follow a null pointer."""
     if self._memory != NULL and not self._has_encoder:
         with gil:
             raise InvalidBatchError(
                 f"models of the architecture {self.model.architecture!r} have no encoder; use decode"
             )
+    if self._draft_encoder and tokens:
+        with gil:
+            raise InvalidBatchError(
+                f"the encoder of {self.model.architecture!r} takes features of its target, not tokens; use an ExtendedBatch"
+            )
+    return 0
+
+
+cdef int context_check_decoder(Context self) except -1 nogil:
+    """Refuse to decode before the encoder ran, which llama.cpp asserts."""
+    if self._encode_first and not self._encoded:
+        with gil:
+            raise InvalidBatchError("the decoder of this model reads what the encoder left; call encode first")
     return 0
 
 
@@ -274,6 +317,12 @@ cdef int _check_batch(Context self, Batch batch, bint all_outputs) except -1 nog
                 raise InvalidBatchError(
                     f"token {batch._token[i]} at index {i} is not in the vocabulary (0 to {self.n_vocab - 1})"
                 )
+        if batch._n_seq_id[i] > 1 and self._streams:
+            with gil:
+                raise InvalidBatchError(
+                    f"entry {i} belongs to {batch._n_seq_id[i]} sequences, each of which has a buffer of its own here; "
+                    "create the context with kv_unified=True"
+                )
         for j in range(batch._n_seq_id[i]):
             if not 0 <= batch._seq_id[i][j] < self.n_seq_max:
                 with gil:
@@ -286,6 +335,9 @@ cdef int _check_batch(Context self, Batch batch, bint all_outputs) except -1 nog
                     f"position {batch._pos[i]} at index {i} is past the {self.model._n_positions_max} positions that "
                     f"models of the architecture {self.model.architecture!r} have learned"
                 )
+    if self._draft_encoder and batch._embd != NULL:
+        with gil:
+            raise InvalidBatchError("features for a draft model need an ExtendedBatch")
     if batch._embd != NULL and (batch.n_embd != self._n_embd_inp or (batch.n_pos_per_embd == 4) != self._mrope):
         with gil:
             raise InvalidBatchError(

@@ -24,6 +24,8 @@ cdef class Gguf:
 
 
 cdef gguf_context* gguf_handle(Gguf self) except NULL
+cdef int gguf_hold(Gguf self) except -1
+cdef void gguf_let_go(Gguf self) noexcept
 cdef int64_t gguf_find_tensor(Gguf self, object name) except -1
 cdef int64_t gguf_find_key(Gguf self, object key) except -1
 cdef int gguf_changing(Gguf self) except -1

@@ -21,6 +21,7 @@ from llamacy.errors import GgufError
 __all__ = ["Gguf"]
 
 
+@cython.final
 @cython.no_gc_clear
 cdef class Gguf:
     """A GGUF: metadata and tensors, in a file, in memory or to be written.
@@ -116,6 +117,8 @@ cdef class Gguf:
         return self
 
     def __exit__(self, *exc_info):
+        if exc_info[0] is not None and self._exports.n:
+            return  # the traceback holds the views; freeing is left to the last of them, and the exception not hidden
         self.close()
 
     def __repr__(self):
@@ -242,8 +245,9 @@ cdef class Gguf:
         cdef size_t n_bytes
         cdef size_t alignment = c_gguf.gguf_get_alignment(ptr)
         header = _header(ptr)
-        with replacing(path) as temporary:
-            with open(temporary, "wb") as file:
+        gguf_hold(self)
+        try:
+            with replacing(path) as temporary, open(temporary, "wb") as file:
                 file.write(header)
                 for index in range(c_gguf.gguf_get_n_tensors(ptr)):
                     n_bytes = c_gguf.gguf_get_tensor_size(ptr, index)
@@ -251,6 +255,8 @@ cdef class Gguf:
                     file.write(bytes((alignment - n_bytes % alignment) % alignment))
                 file.flush()
                 os.fsync(file.fileno())
+        finally:
+            gguf_let_go(self)
 
     cdef str _name(self):
         return repr(self.path) if self.path is not None else "in memory"
@@ -283,7 +289,7 @@ cdef class Gguf:
                     f"and takes {c_gguf.gguf_get_tensor_size(self._ptr, i)}"
                 )
         keys = {c_string(c_gguf.gguf_get_key(self._ptr, i)) for i in range(n_keys)}
-        if len(keys) != n_keys or len(self._index) != n_tensors:
+        if len(keys) != n_keys or "" in keys or len(self._index) != n_tensors:
             raise GgufError(f"{self._name()} is damaged: names hold NUL characters")
         return 0
 
@@ -312,6 +318,17 @@ cdef c_gguf.gguf_context* gguf_handle(Gguf self) except NULL:
     if self._ptr == NULL:
         raise_closed("Gguf")
     return self._ptr
+
+
+cdef int gguf_hold(Gguf self) except -1:
+    """Keep other threads from closing or changing it, until `gguf_let_go`: they get a BufferError."""
+    gguf_handle(self)
+    self._exports.n += 1
+    return 0
+
+
+cdef void gguf_let_go(Gguf self) noexcept:
+    self._exports.n -= 1
 
 
 cdef int64_t gguf_find_tensor(Gguf self, object name) except -1:

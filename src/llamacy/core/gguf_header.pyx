@@ -1,6 +1,7 @@
 # distutils: language = c++
 """Keys and tensor descriptions of a GGUF, without copying arrays: about a millisecond for a large vocabulary."""
 
+cimport cython
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
@@ -20,6 +21,7 @@ cdef dict _FORMATS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7:
 cdef size_t[13] _SIZES = [1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8]
 
 
+@cython.final
 cdef class GgufHeader:
     """What a GGUF says before the tensor data.
 
@@ -50,7 +52,7 @@ cdef class GgufHeader:
     cdef readonly dict tensors
 
     def __cinit__(self, const unsigned char[::1] data not None):
-        cdef uint64_t i, n_tensors, n_keys
+        cdef uint64_t _i, n_tensors, n_keys
         self.values = {}
         self.types = {}
         self.tensors = {}
@@ -61,9 +63,9 @@ cdef class GgufHeader:
         try:
             n_tensors = self._u64()
             n_keys = self._u64()
-            for i in range(n_keys):
+            for _i in range(n_keys):
                 self._read_value()
-            for i in range(n_tensors):
+            for _i in range(n_tensors):
                 self._read_tensor()
         finally:
             self._bytes = None
@@ -74,14 +76,14 @@ cdef class GgufHeader:
         return 0
 
     cdef uint32_t _u32(self) except? 4294967295:
-        cdef uint32_t value
+        cdef uint32_t value = 0
         self._need(4)
         memcpy(&value, &self._bytes[self._at], 4)
         self._at += 4
         return value
 
     cdef uint64_t _u64(self) except? 18446744073709551615:
-        cdef uint64_t value
+        cdef uint64_t value = 0
         self._need(8)
         memcpy(&value, &self._bytes[self._at], 8)
         self._at += 8
@@ -92,7 +94,8 @@ cdef class GgufHeader:
         self._need(n)
         text = bytes(self._bytes[self._at : self._at + n]) if n else b""
         self._at += n
-        return text.decode("utf-8", "surrogateescape")
+        # llama.cpp reads up to the first NUL, too
+        return text.partition(b"\0")[0].decode("utf-8", "surrogateescape")
 
     cdef int _read_value(self) except -1:
         cdef uint32_t kind
@@ -132,13 +135,13 @@ cdef class GgufHeader:
 
     cdef int _skip_texts(self, uint64_t n) except -1:
         """Step over strings, each of which has its length in front."""
-        cdef uint64_t i, n_bytes
+        cdef uint64_t _i, n_bytes = 0
         cdef size_t at = self._at
         cdef size_t size = self._bytes.shape[0]
         cdef const unsigned char* data = &self._bytes[0]
         cdef bint ok = True
         with nogil:
-            for i in range(n):
+            for _i in range(n):
                 if size - at < 8:
                     ok = False
                     break

@@ -1,6 +1,7 @@
 # distutils: language = c++
 """Metadata values of a GGUF as Python objects, and back."""
 
+cimport cython
 from cpython.buffer cimport PyBUF_FORMAT, PyBUF_ND, PyBUF_STRIDES, PyBUF_WRITABLE
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport strlen
@@ -15,7 +16,7 @@ from collections.abc import Iterable
 
 from llamacy.types import GgufType
 
-__all__ = ["ArrayExport"]
+__all__ = ["ArrayExport", "ExportCount"]
 
 # type -> format of the buffer protocol, bytes of an element, smallest and largest value
 cdef dict _NUMBERS = {
@@ -44,10 +45,12 @@ _FORMATS.update({
 cdef char _nothing = 0
 
 
+@cython.final
 cdef class ExportCount:
     """Number of buffers that look into memory of one owner."""
 
 
+@cython.final
 cdef class ArrayExport:
     """Read-only array in memory of a `Gguf`, for `memoryview`, `numpy.asarray` and Cython; it can't be created."""
 
@@ -61,7 +64,7 @@ cdef class ArrayExport:
     cdef object _owner
     cdef ExportCount _count
 
-    def __init__(self):
+    def __init__(self, *args, **kwargs):
         raise TypeError("arrays of a Gguf are not created by hand")
 
     def __getbuffer__(self, Py_buffer* buffer, int flags):

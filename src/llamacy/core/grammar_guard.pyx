@@ -23,6 +23,7 @@ cdef enum:
     MAX_DEPTH = 1024                # rules that begin with a rule that begins with a rule …
     MAX_VISITS = 10000000           # steps of llama.cpp's search for left recursion
     MAX_WAYS = 16384                # ways to go on at any point, each of which is a stack at run time
+    MAX_TOKEN = 1024                # bytes of <text>; tokenizers walk long texts recursively
     TERMINAL = -1
 
 ctypedef vector[int] sequence
@@ -139,6 +140,8 @@ cdef class _Grammar:
             if not self.pos[0]:
                 raise self.error("this token has no >", start - self.text)
             self.pos += 1
+            if self.pos - start > MAX_TOKEN:
+                raise self.error(f"a token has no text of {self.pos - start} bytes", start - self.text)
             n = c_llama.llama_tokenize(self.vocab, start, <int32_t>(self.pos - start), tokens, 2, False, True)
             if n != 1:
                 spelled = start[:self.pos - start].decode("utf-8", "replace")
@@ -481,7 +484,7 @@ cdef class _Grammar:
         cdef vector[double] ways                # ways to begin a rule; those of a component are added up
         cdef vector[char] begins                # some way begins with a character
         cdef size_t first = 0, last, i, j, k
-        cdef double total, here
+        cdef double total, here, most
         cdef bint alive
         cdef int rule, symbol
         ways.assign(self.rules.size(), 0)
@@ -513,15 +516,17 @@ cdef class _Grammar:
                         f"rule {self.name_of(order[k])} never comes to a character", self.used[self.owners[order[k]]])
             first = last
         for rule in range(<int>self.rules.size()):
+            most = ways[rule]
             for i in range(self.rules[rule].size()):
                 here = 1
                 for j in range(self.rules[rule][i].size(), 0, -1):
                     symbol = self.rules[rule][i][j - 1]
                     here = 1 if symbol == TERMINAL else ways[symbol] + (here if nullable[symbol] else 0)
-                    if here > MAX_WAYS:
-                        raise self.error(
-                            f"in rule {self.name_of(rule)} there are more than {MAX_WAYS} ways to go on",
-                            self.used[self.owners[rule]])
+                    most = max(most, here)
+            if most > MAX_WAYS:
+                raise self.error(
+                    f"in rule {self.name_of(rule)} there are more than {MAX_WAYS} ways to go on",
+                    self.used[self.owners[rule]])
         return 0
 
 

@@ -1,12 +1,11 @@
 # distutils: language = c++
 """Importance matrices: how much each input of a tensor matters when it is quantized."""
 
-from libc.math cimport isfinite
-
 import os
 from collections.abc import Mapping
 
 from llamacy.core.gguf import Gguf
+from llamacy.core.quantize_data import VALUE_MAX
 from llamacy.errors import QuantizeError
 
 __all__ = ["read_imatrix"]
@@ -33,7 +32,7 @@ def read_imatrix(source):
     QuantizeError
         The file is no importance matrix.
     ValueError, TypeError
-        Values are not float32, not finite, or negative.
+        Values are not float32, not finite, negative, or beyond 1e10.
     """
     if isinstance(source, Mapping):
         entries = {name: _flat(name, data) for name, data in source.items()}
@@ -60,9 +59,10 @@ cdef object _flat(object name, object data):
 cdef int _check(object name, const float[::1] data) except -1:
     """Refuse what makes the quantizers of the smallest types abort: they take square roots of these values."""
     cdef Py_ssize_t i
+    cdef float limit = VALUE_MAX
     for i in range(data.shape[0]):
-        if not isfinite(data[i]) or data[i] < 0:
-            raise ValueError(f"importance of {name!r} must be finite and not negative, but value {i} is {data[i]}")
+        if not 0 <= data[i] <= limit:
+            raise ValueError(f"importance of {name!r} must be from 0 to {limit:g}, but value {i} is {data[i]}")
     return 0
 
 

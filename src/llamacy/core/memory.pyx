@@ -8,6 +8,7 @@ from llamacy.core.decoding cimport context_acquire, context_handle, context_rele
 from llamacy.native cimport llama as c_llama
 
 from llamacy.errors import MemoryOperationError
+from llamacy.types import GgmlType
 
 __all__ = ["Memory"]
 
@@ -66,12 +67,14 @@ cdef class Memory:
             Also zero the buffers.
         """
         context_acquire(self._context)
-        with nogil:
-            c_llama.llama_memory_clear(self._context._memory, data)
-        if self._context._n_rollback != NULL:
-            for seq_id in range(self._context.n_seq_max):
-                self._context._n_rollback[seq_id] = 0
-        context_release(self._context)
+        try:
+            with nogil:
+                c_llama.llama_memory_clear(self._context._memory, data)
+            if self._context._n_rollback != NULL:
+                for seq_id in range(self._context.n_seq_max):
+                    self._context._n_rollback[seq_id] = 0
+        finally:
+            context_release(self._context)
 
     def seq_rm(self, int seq_id, int p0=-1, int p1=-1):
         """Remove the positions ``[p0, p1)`` of a sequence.
@@ -101,6 +104,8 @@ cdef class Memory:
     def seq_cp(self, int seq_id_src, int seq_id_dst, int p0=-1, int p1=-1):
         """Copy the positions ``[p0, p1)`` of a sequence to another, without copying data where memory allows.
 
+        A copy of a whole sequence replaces what the other one holds; a part is added to it.
+
         Raises
         ------
         MemoryOperationError
@@ -111,17 +116,18 @@ cdef class Memory:
         _acquire(self, seq_id_src)
         try:
             if seq_id_src != seq_id_dst:
-                if _has_streams(self) and not _is_whole(self, seq_id_src, p0, p1):
+                if self._context._streams and not _is_whole(self, seq_id_src, p0, p1):
                     raise MemoryOperationError(
                         f"positions [{p0}, {p1}) are a part of sequence {seq_id_src}, and only whole sequences can be "
                         "copied here; create the context with kv_unified=True to copy parts"
                     )
-                if _has_streams(self):
-                    p0 = p1 = -1
                 _check_cp(self, seq_id_src, seq_id_dst)
+                if _is_whole(self, seq_id_src, p0, p1):
+                    p0 = p1 = -1
+                    c_llama.llama_memory_seq_rm(self._context._memory, seq_id_dst, -1, -1)
                 with nogil:
                     c_llama.llama_memory_seq_cp(self._context._memory, seq_id_src, seq_id_dst, p0, p1)
-                self._context._update_pending |= _has_streams(self) and self.kind != "recurrent"
+                self._context._update_pending |= self._context._streams and self.kind != "recurrent"
         finally:
             context_release(self._context)
 
@@ -129,13 +135,15 @@ cdef class Memory:
         """Remove all other sequences."""
         cdef int other
         _acquire(self, seq_id)
-        c_llama.llama_memory_seq_keep(self._context._memory, seq_id)
-        if _has_streams(self):
-            # llama.cpp looks at the buffer of this sequence only
-            for other in range(self._context.n_seq_max):
-                if other != seq_id:
-                    c_llama.llama_memory_seq_rm(self._context._memory, other, -1, -1)
-        context_release(self._context)
+        try:
+            c_llama.llama_memory_seq_keep(self._context._memory, seq_id)
+            if self._context._streams:
+                # llama.cpp looks at the buffer of this sequence only
+                for other in range(self._context.n_seq_max):
+                    if other != seq_id:
+                        c_llama.llama_memory_seq_rm(self._context._memory, other, -1, -1)
+        finally:
+            context_release(self._context)
 
     def seq_add(self, int seq_id, int p0, int p1, int delta):
         """Add `delta` to the positions ``[p0, p1)`` of a sequence; what falls below 0 is removed.
@@ -176,16 +184,18 @@ cdef class Memory:
     def seq_pos_min(self, int seq_id):
         """Return the smallest position that a sequence holds, or -1 when it is empty."""
         _acquire(self, seq_id)
-        pos = c_llama.llama_memory_seq_pos_min(self._context._memory, seq_id)
-        context_release(self._context)
-        return pos
+        try:
+            return c_llama.llama_memory_seq_pos_min(self._context._memory, seq_id)
+        finally:
+            context_release(self._context)
 
     def seq_pos_max(self, int seq_id):
         """Return the largest position that a sequence holds, or -1 when it is empty."""
         _acquire(self, seq_id)
-        pos = c_llama.llama_memory_seq_pos_max(self._context._memory, seq_id)
-        context_release(self._context)
-        return pos
+        try:
+            return c_llama.llama_memory_seq_pos_max(self._context._memory, seq_id)
+        finally:
+            context_release(self._context)
 
 
 cdef Memory memory_wrap(Context context):
@@ -205,11 +215,6 @@ cdef int _acquire(Memory self, int seq_id) except -1:
     return context_acquire(self._context)
 
 
-cdef bint _has_streams(Memory self):
-    """Return whether each sequence has a buffer of its own, between which only whole sequences can be copied."""
-    return self._context.n_seq_max > 1 and not self._context.params.values["kv_unified"]
-
-
 cdef bint _is_whole(Memory self, int seq_id, int p0, int p1):
     cdef int first = c_llama.llama_memory_seq_pos_min(self._context._memory, seq_id)
     cdef int last = c_llama.llama_memory_seq_pos_max(self._context._memory, seq_id)
@@ -220,6 +225,9 @@ cdef int _check_shift(Memory self, int seq_id, int delta) except -1:
     cdef int last = c_llama.llama_memory_seq_pos_max(self._context._memory, seq_id)
     if not c_llama.llama_memory_can_shift(self._context._memory) or self._context._mrope:
         raise MemoryOperationError(f"positions can't be shifted in this {self.kind} memory")
+    if self._context.params.values["type_k"] == GgmlType.BF16:
+        # the CPU has no rotation for it, and aborts in the next decode
+        raise MemoryOperationError("positions can't be shifted in a memory with type_k=BF16; use F16 or F32")
     if not -POSITION_MAX < delta < POSITION_MAX - max(last, 0):
         raise ValueError(f"adding {delta} to position {last} leaves the range of positions")
     return 0

@@ -10,6 +10,8 @@ cdef class Model:
     cdef readonly object path           # str, or None for a model that came from no path
     cdef readonly str architecture
     cdef readonly bint vocab_only
+    cdef bint _one_path                 # path is all there is to load it from
+    cdef bint _repacks                  # weights may lie in memory in another layout than in the file
     cdef int _n_uses                    # calls that work on the model without the GIL
     cdef int _n_positions_max           # learned positions of the architecture, or 0 for no such limit
 

@@ -22,15 +22,13 @@ import weakref
 from array import array
 from types import MappingProxyType
 
+from llamacy.core._architectures import LEARNED_POSITIONS
 from llamacy.core.log import refresh_level
 from llamacy.core.params import ModelParams as _ModelParams
 from llamacy.errors import GgufError, InUseError, ModelFormatError, ModelSaveError
 from llamacy.types import FileType, RopeType
 
 __all__ = ["Model"]
-
-# architectures whose graph looks positions up in a table of n_ctx_train rows and aborts past its end (src/models/*.cpp)
-cdef frozenset _LEARNED_POSITIONS = frozenset(["bert", "gpt2", "mpt", "starcoder"])
 
 # architectures that llama_model_saver_supports_arch (src/llama-model-saver.cpp) refuses with an assertion
 cdef frozenset _NOT_SAVABLE = frozenset(["gemma3n", "bitnet", "t5", "apertus", "step35", "clef"])
@@ -81,15 +79,17 @@ cdef class Model:
         refresh_level()
         if isinstance(source, (str, bytes, os.PathLike)):
             self.path = source = os.fsdecode(source)
+            self._one_path = True
         elif not isinstance(source, Gguf) and not hasattr(source, "fileno"):
             source = [os.fsdecode(path) for path in source]
             if not source:
                 raise ValueError("a split model needs at least one path")
             self.path = source[0]
+        self._repacks = not isinstance(source, Gguf)  # llama_model_init_from_user doesn't
         self._ptr = model_load(source, set_tensor, checked)
         handle_opened(MODEL)
         self.architecture = _meta(self._ptr, b"general.architecture") or ""
-        if self.architecture in _LEARNED_POSITIONS:
+        if self.architecture in LEARNED_POSITIONS:
             self._n_positions_max = c_llama.llama_model_n_ctx_train(self._ptr)
 
     def __dealloc__(self):
@@ -393,36 +393,41 @@ cdef class Model:
             raise ModelSaveError(f"llama.cpp can't write models of the architecture {self.architecture!r}")
         if self.vocab_only or self.params.values["no_alloc"]:
             raise ModelSaveError("this model was loaded without weights, so there is nothing to write")
+        if self.params.values["use_extra_bufts"] and self._repacks:
+            self._save_unpacked(path)
+            return
         target = os.fsdecode(path)
         partial = f"{target}.{os.getpid()}.partial"
         encoded = os.fsencode(partial)
         cdef const char* c_path = encoded
-        # llama.cpp ignores a path that it can't write to, so find out first
-        with open(partial, "wb"):
-            pass
         try:
-            log_begin()
-            model_use(self)
-            try:
-                with nogil:
-                    abort_guard_begin()
-                    try:
-                        c_llama.llama_model_save_to_file(ptr, c_path)
-                    finally:
-                        abort_guard_end()
-            except RuntimeError as error:
-                raise native_error(ModelSaveError, f"could not write {target!r}: {error}") from None
-            finally:
-                model_unuse(self)
+            # llama.cpp ignores a path that it can't write to, so find out first
+            with open(partial, "wb"):
+                pass
+            _save_to(self, ptr, c_path, target)
             # nor does it tell whether everything could be written: reading the file back does
             try:
                 Gguf(partial).close()
             except GgufError:
                 raise native_error(ModelSaveError, f"could not write {target!r}: the disk may be full") from None
             os.replace(partial, target)
+        except OSError as error:
+            if isinstance(error, ModelSaveError):
+                raise
+            raise ModelSaveError(f"could not write {target!r}: {error}") from error
         finally:
             if os.path.exists(partial):
                 os.unlink(partial)
+
+    def _save_unpacked(self, path):
+        # weights that were repacked for this CPU can't be read back: load the file once more, as it is
+        if self.path is None or not self._one_path:
+            raise ModelSaveError(
+                "weights that were repacked for this CPU can't be written; load the model with use_extra_bufts=False"
+            )
+        values = {**self.params.values, "use_extra_bufts": False, "progress_callback": None}
+        with type(self)(self.path, **values) as plain:
+            plain.save(path)
 
 
 cdef llama_model* model_handle(Model self) except NULL nogil:
@@ -441,6 +446,23 @@ cdef llama_model* model_use(Model self) except NULL:
 
 cdef void model_unuse(Model self) noexcept:
     self._n_uses -= 1
+
+
+cdef int _save_to(Model self, c_llama.llama_model* ptr, const char* path, str target) except -1:
+    log_begin()
+    model_use(self)
+    try:
+        with nogil:
+            abort_guard_begin()
+            try:
+                c_llama.llama_model_save_to_file(ptr, path)
+            finally:
+                abort_guard_end()
+    except RuntimeError as error:
+        raise native_error(ModelSaveError, f"could not write {target!r}: {error}") from None
+    finally:
+        model_unuse(self)
+    return 0
 
 
 cdef int model_adopt(Model self, object child) except -1:

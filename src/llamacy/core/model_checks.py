@@ -1,8 +1,8 @@
 """Refuse model files on which native code would crash instead of failing.
 
-llama.cpp checks what its own converters could get wrong. A file that was damaged or made up can divide by zero, follow a
-null pointer or fail an assertion on a worker thread, and then takes the process with it. Every rule here stands for such
-a crash of the pinned version; assertions on the calling thread that have no rule are caught by `_abort`.
+llama.cpp checks what its own converters could get wrong. A file that was damaged or made up can divide by zero, follow
+a null pointer or fail an assertion on a worker thread, and then takes the process with it. Every rule here stands for
+such a crash of the pinned version; assertions on the calling thread that have no rule are caught by `_abort`.
 """
 
 from __future__ import annotations
@@ -11,15 +11,16 @@ import math
 import mmap
 import os
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any, Union
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
 
 from llamacy.core.gguf import Gguf
 from llamacy.core.gguf_header import GgufHeader
 from llamacy.errors import GgufError, ModelFormatError
 from llamacy.types import GgmlType, StrPath
 
-__all__ = ["check"]
+__all__ = ["check", "parts"]
 
 _MAX_LAYERS = 512  # LLAMA_MAX_LAYERS
 _MAX_EXPERTS = 1024  # LLAMA_MAX_EXPERTS
@@ -46,9 +47,9 @@ _NOT_ZERO: Mapping[str, frozenset[str]] = {
     "expert_feed_forward_length": frozenset({"mimo2", "step35"}),
 }
 # and those among them that must be there
-_REQUIRED = frozenset({("attention.head_count", arch) for arch in ("deepseek2", "deepseek2-ocr", "olmo2", "phimoe")}) | {
-    ("attention.sliding_window", "afmoe")
-}
+_REQUIRED = frozenset(
+    {("attention.head_count", arch) for arch in ("deepseek2", "deepseek2-ocr", "olmo2", "phimoe")}
+) | {("attention.sliding_window", "afmoe")}
 
 # always M-RoPE (llama_model_rope_type of llama-model.cpp)
 _MROPE = frozenset(
@@ -61,14 +62,16 @@ _NO_WEIGHTS = frozenset(
 )
 # added or multiplied element by element, for which the CPU has F32 only
 _ELEMENTWISE = re.compile(
-    r"_norm\b|\.bias$|\.ssm_(a|d|conv1d)\b|\.time_mix_(lerp|ln|a0|v0|w0|k_a|k_k|r_k|first|decay)\b|\.channel_mix_lerp"
+    r"_norm(_\d+)?(\.|$)|\.bias$|\.ssm_(a|d|conv1d)(\.|$)|_mix_lerp|\.time_mix_(ln|a0|v0|w0|k_a|k_k|r_k|first|decay)(\.|$)"
 )
 
 
 class _Facts:
     """Metadata and tensors, with overrides in force."""
 
-    def __init__(self, name: str, values: Mapping[str, Any], tensors: Mapping[str, tuple[int, tuple[int, ...]]]) -> None:
+    def __init__(
+        self, name: str, values: Mapping[str, Any], tensors: Mapping[str, tuple[int, tuple[int, ...]]]
+    ) -> None:
         self.name = name
         self.values = values
         self.tensors = tensors
@@ -90,15 +93,14 @@ class _Facts:
         return [] if value is None or isinstance(value, str) else [value]
 
 
-def check(
-    source: Union[StrPath, Gguf], *, kv_overrides: Union[Mapping[str, Any], None] = None, vocab_only: bool = False
-) -> None:
+def check(source: StrPath | Gguf, *, kv_overrides: Mapping[str, Any] | None = None, vocab_only: bool = False) -> None:
     """Refuse a model that native code would crash on.
 
     Parameters
     ----------
-    source : str, PathLike or Gguf
-        A file (of a split model, its first part), or metadata without tensors.
+    source : path, sequence of paths, open file, or Gguf
+        A file (of a split model, its first part), all parts of a split model, a file in which a GGUF begins at the
+        current position, or metadata without tensors.
     kv_overrides : mapping of str to bool, int, float or str, optional
         Metadata to use instead of what the file says.
     vocab_only : bool
@@ -113,7 +115,7 @@ def check(
     """
     if vocab_only:
         return
-    facts: Union[_Facts, None] = _from_gguf(source) if isinstance(source, Gguf) else _from_file(os.fsdecode(source))
+    facts = _facts(source)
     if facts is None:
         return
     if kv_overrides:
@@ -129,42 +131,64 @@ def check(
     _check_missing(facts)
 
 
-def _from_gguf(gguf: Gguf) -> _Facts:
-    # token arrays are of no interest, and long
-    values = {key: value for key in gguf.metadata if not key.startswith("tokenizer.") for value in [gguf.metadata[key]]}
-    values = {key: value.tolist() if isinstance(value, memoryview) else value for key, value in values.items()}
-    mask = "tokenizer.ggml.mask_token_id"
-    if mask in gguf.metadata:
-        values[mask] = gguf.metadata[mask]
-    return _Facts(repr(gguf), values, {})
+def _facts(source: StrPath | Sequence[StrPath] | BinaryIO | Gguf) -> _Facts | None:
+    if isinstance(source, Gguf):
+        return _Facts(repr(source), _metadata(source), {})
+    if isinstance(source, (str, bytes, os.PathLike)):
+        source = parts(os.fsdecode(source))
+    if isinstance(source, Sequence):
+        return _from_headers(os.fsdecode(source[0]), [_header(os.fsdecode(path)) for path in source])
+    return _from_headers(str(getattr(source, "name", source)), [_header_of_file(source, source.tell())])
 
 
-def _from_file(path: str) -> Union[_Facts, None]:
-    header = _header(path)
-    if header is None:
-        return None
-    tensors = dict(header.tensors)
-    for part in _other_parts(path, header.values.get("split.count")):
-        other = _header(part)
-        if other is None:
-            return None
-        tensors.update(other.tensors)
-    return _Facts(repr(path), header.values, tensors)
+def _metadata(gguf: Gguf) -> dict[str, Any]:
+    values = {}
+    for key in gguf.metadata:
+        # the arrays of tokens are long, and of no interest
+        if not key.startswith("tokenizer.ggml.") or key.endswith("_token_id"):
+            value = gguf.metadata[key]
+            values[key] = value.tolist() if isinstance(value, memoryview) else value
+    return values
 
 
-def _header(path: str) -> Union[GgufHeader, None]:
+def _from_headers(name: str, headers: list[GgufHeader | None]) -> _Facts | None:
+    tensors: dict[str, tuple[int, tuple[int, ...]]] = {}
+    for header in headers:
+        if header is None:
+            return None  # damaged, or not there, which the native loader says better
+        tensors.update(header.tensors)
+    first = headers[0]
+    return None if first is None else _Facts(repr(name), first.values, tensors)
+
+
+def _header(path: str) -> GgufHeader | None:
     try:
-        with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapping:
-            return GgufHeader(mapping)
+        with Path(path).open("rb") as file:
+            return _header_of_file(file, 0)
+    except OSError:
+        return None
+
+
+def _header_of_file(file: BinaryIO, position: int) -> GgufHeader | None:
+    try:
+        with (
+            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapping,
+            memoryview(mapping) as whole,
+            whole[position:] as data,
+        ):
+            return GgufHeader(data)
     except (GgufError, OSError, ValueError):
-        return None  # which the native loader says better
+        return None
 
 
-def _other_parts(path: str, count: Any) -> Iterable[str]:
+def parts(path: str) -> list[str]:
+    """Return the paths of all parts of a split model of which `path` is the first, or `path` alone."""
+    header = _header(path)
+    count = None if header is None else header.values.get("split.count")
     match = re.fullmatch(r"(.*)-00001-of-(\d{5})\.gguf", path, re.DOTALL)
     if match is None or not isinstance(count, int):
-        return ()
-    return [f"{match[1]}-{part:05d}-of-{match[2]}.gguf" for part in range(2, min(count, 99999) + 1)]
+        return [path]
+    return [path, *(f"{match[1]}-{part:05d}-of-{match[2]}.gguf" for part in range(2, min(count, 99999) + 1))]
 
 
 def _check_layers(facts: _Facts) -> None:
@@ -197,7 +221,9 @@ def _check_experts(facts: _Facts) -> None:
     if groups > 1 and n_expert % groups:
         raise facts.fail(f"{arch}.expert_group_count is {groups}, which does not divide the {n_expert} experts")
     if groups > 1 and not 0 < groups_used < groups:
-        raise facts.fail(f"{arch}.expert_group_used_count is {groups_used}; of {groups} groups, 1 to {groups - 1} can be used")
+        raise facts.fail(
+            f"{arch}.expert_group_used_count is {groups_used}; of {groups} groups, 1 to {groups - 1} can be used"
+        )
 
 
 def _check_numbers(facts: _Facts) -> None:
@@ -210,6 +236,9 @@ def _check_numbers(facts: _Facts) -> None:
             raise facts.fail(f"{arch}.{suffix} is missing; models of this architecture need it")
         if values and not any(values):
             raise facts.fail(f"{arch}.{suffix} is 0; it must be at least 1")
+    heads, groups = facts.number("ssm.time_step_rank"), facts.number("ssm.group_count")
+    if arch in _MAMBA2 and heads and groups and heads % groups:
+        raise facts.fail(f"{arch}.ssm.time_step_rank is {heads}, not a multiple of {arch}.ssm.group_count, {groups}")
     groups, width = facts.number("attention.group_norm_groups"), facts.number("posnet.embedding_length")
     if arch == "wavtokenizer-dec" and groups and width and groups > width:
         raise facts.fail(f"{arch}.attention.group_norm_groups is {groups}, more than the {width} channels")
@@ -234,11 +263,15 @@ def _check_rope(facts: _Facts) -> None:
         if n_dims is None:
             continue
         size = facts.number(f"attention.key_length{swa}") or facts.number("attention.key_length") or _head_size(facts)
+        if n_dims == 0 and not size:
+            continue  # what llama.cpp writes for models without attention
         if n_dims <= 0 or n_dims % 2 or (size and n_dims > size):
             limit = f" and at most {size}, the size of a head" if size else ""
             raise facts.fail(f"{arch}.rope.dimension_count{swa} is {n_dims}; it must be even, at least 2{limit}")
     sections = facts.values.get(f"{arch}.rope.dimension_sections")
-    if arch in _MROPE and isinstance(sections, list) and not any(n > 0 for n in sections[:3] if isinstance(n, int)):
+    if arch in _MROPE and not any(
+        n > 0 for n in (sections if isinstance(sections, list) else [])[:3] if isinstance(n, int)
+    ):
         raise facts.fail(f"{arch}.rope.dimension_sections is {sections}; one of the first three must be greater than 0")
 
 
@@ -251,7 +284,7 @@ def _check_drafters(facts: _Facts) -> None:
     tensors = facts.tensors
     if facts.arch == "dflash" and tensors:
         if "tokenizer.ggml.mask_token_id" not in facts.values:
-            raise facts.fail("tokenizer.ggml.mask_token_id is missing; a DFlash draft model fills its blocks with that token")
+            raise facts.fail("tokenizer.ggml.mask_token_id is missing; a DFlash draft model fills its blocks with it")
         if "markov_w1.weight" in tensors and facts.number("block_size") is None:
             raise facts.fail("dflash.block_size is missing; a DSpark draft model needs it")
     if "d2t" in tensors and "output.weight" not in tensors:
@@ -286,7 +319,7 @@ def _check_missing(facts: _Facts) -> None:
             raise facts.fail(f"tensor 'blk.{layer}.{missing}' is missing")
 
 
-def _missing(arch: str, names: set[str]) -> Union[str, None]:
+def _missing(arch: str, names: set[str]) -> str | None:
     wanted: tuple[str, ...] = ()
     if arch in ("phi3", "pockettts") and "attn_qkv.weight" not in names:
         wanted = ("attn_q.weight", "attn_k.weight", "attn_v.weight")

@@ -21,7 +21,7 @@ from llamacy.native cimport llama_ext as c_ext
 
 from array import array
 
-from llamacy.errors import OutputError
+from llamacy.errors import LlamacyError, OutputError
 from llamacy.types import PoolingType
 
 __all__ = ["Outputs", "Rows"]
@@ -47,12 +47,21 @@ cdef class Rows:
         raise TypeError("output rows come from a context, for instance Context.logits()")
 
     def __getbuffer__(self, Py_buffer* view, int flags):
-        if self._context._ptr == NULL:
-            raise BufferError("the context of these rows is closed")
-        if self._epoch != self._context.epoch:
-            raise BufferError("these rows are of an earlier decode; ask the context for them again")
         if flags & PyBUF_WRITABLE == PyBUF_WRITABLE:
             raise BufferError("output rows are read-only")
+        try:
+            context_acquire(self._context)  # a decode of another thread may be moving the memory
+        except LlamacyError as error:
+            raise BufferError(str(error)) from None
+        if self._epoch != self._context.epoch:
+            context_release(self._context)
+            raise BufferError("these rows are of an earlier decode; ask the context for them again")
+        self._n_exports += 1
+        if self._logits:
+            self._context._n_row_exports += 1
+        else:
+            self._context._n_other_exports += 1
+        context_release(self._context)
         view.buf = <void*>self._data
         view.obj = self
         view.len = self._shape[0] * self._strides[0]
@@ -70,11 +79,6 @@ cdef class Rows:
             view.strides = self._strides
         view.suboffsets = NULL
         view.internal = NULL
-        self._n_exports += 1
-        if self._logits:
-            self._context._n_row_exports += 1
-        else:
-            self._context._n_other_exports += 1
 
     def __releasebuffer__(self, Py_buffer* view):
         self._n_exports -= 1
@@ -158,12 +162,12 @@ cdef class Outputs:
 
         Source: ``llama_get_logits``.
         """
-        context_logits_ith(self._context, -1)
+        cdef int n_rows = max(self._context._n_outputs, 1)
         if self._context._samplers:
             raise OutputError("with samplers attached to the context, rows are not whole; see sampled_logits")
+        # the rows of all outputs follow the first one
         return rows_view(
-            self._context, c_llama.llama_get_logits(self._context._ptr), self._context._n_outputs,
-            self._context.n_vocab, True
+            self._context, context_logits_ith(self._context, -n_rows), n_rows, self._context.n_vocab, True
         )
 
     def embeddings(self, int index=-1):
@@ -187,10 +191,9 @@ cdef class Outputs:
 
         Source: ``llama_get_embeddings``.
         """
-        context_embeddings_ith(self._context, -1)
+        cdef int n_rows = max(self._context._n_outputs, 1)
         return rows_view(
-            self._context, c_llama.llama_get_embeddings(self._context._ptr), self._context._n_outputs,
-            self._context.n_embd_out, False
+            self._context, context_embeddings_ith(self._context, -n_rows), n_rows, self._context.n_embd_out, False
         )
 
     def seq_embeddings(self, int seq_id=0):
@@ -294,8 +297,13 @@ cdef class Outputs:
 
         Source: ``llama_get_sampled_token_ith``.
         """
-        _check_row(self._context, index)
-        token = c_llama.llama_get_sampled_token_ith(self._context._ptr, index)
+        cdef int32_t token
+        context_acquire(self._context)
+        try:
+            _check_row(self._context, index)
+            token = c_llama.llama_get_sampled_token_ith(self._context._ptr, index)
+        finally:
+            context_release(self._context)
         return None if token < 0 else token
 
     def sampled_logits(self, int index=-1):
@@ -305,13 +313,16 @@ cdef class Outputs:
 
         Source: ``llama_get_sampled_logits_ith``.
         """
-        _check_row(self._context, index)
-        cdef const float* data = c_llama.llama_get_sampled_logits_ith(self._context._ptr, index)
-        if data == NULL:
-            return None
-        return row_view(
-            self._context, data, c_llama.llama_get_sampled_logits_count_ith(self._context._ptr, index), False
-        )
+        cdef const float* data
+        cdef uint32_t n
+        context_acquire(self._context)
+        try:
+            _check_row(self._context, index)
+            data = c_llama.llama_get_sampled_logits_ith(self._context._ptr, index)
+            n = c_llama.llama_get_sampled_logits_count_ith(self._context._ptr, index)
+        finally:
+            context_release(self._context)
+        return None if data == NULL else row_view(self._context, data, n, False)
 
     def sampled_probs(self, int index=-1):
         """Return the probabilities of the candidates that the backend left for an entry, or None.
@@ -320,23 +331,32 @@ cdef class Outputs:
 
         Source: ``llama_get_sampled_probs_ith``.
         """
-        _check_row(self._context, index)
-        cdef const float* data = c_llama.llama_get_sampled_probs_ith(self._context._ptr, index)
-        if data == NULL:
-            return None
-        return row_view(
-            self._context, data, c_llama.llama_get_sampled_probs_count_ith(self._context._ptr, index), False
-        )
+        cdef const float* data
+        cdef uint32_t n
+        context_acquire(self._context)
+        try:
+            _check_row(self._context, index)
+            data = c_llama.llama_get_sampled_probs_ith(self._context._ptr, index)
+            n = c_llama.llama_get_sampled_probs_count_ith(self._context._ptr, index)
+        finally:
+            context_release(self._context)
+        return None if data == NULL else row_view(self._context, data, n, False)
 
     def sampled_candidates(self, int index=-1):
         """Return the ids of the candidates that the backend left for an entry, as array of int32 (a copy), or None.
 
         Source: ``llama_get_sampled_candidates_ith``.
         """
-        _check_row(self._context, index)
-        cdef const int32_t* data = c_llama.llama_get_sampled_candidates_ith(self._context._ptr, index)
-        cdef uint32_t n = c_llama.llama_get_sampled_candidates_count_ith(self._context._ptr, index)
-        return None if data == NULL or n == 0 else array("i", [data[i] for i in range(n)])
+        cdef const int32_t* data
+        cdef uint32_t n
+        context_acquire(self._context)
+        try:
+            _check_row(self._context, index)
+            data = c_llama.llama_get_sampled_candidates_ith(self._context._ptr, index)
+            n = c_llama.llama_get_sampled_candidates_count_ith(self._context._ptr, index)
+            return None if data == NULL or n == 0 else array("i", [data[i] for i in range(n)])
+        finally:
+            context_release(self._context)
 
 
 cdef Outputs outputs_wrap(Context context):
@@ -373,7 +393,6 @@ cdef Rows rows_view(Context context, const float* data, Py_ssize_t n_rows, Py_ss
 
 cdef int _check_row(Context context, int index) except -1:
     """Refuse an index that is no output row."""
-    context_handle(context)
     if context._n_outputs == 0 or not -context._n_outputs <= index < context._n_tokens:
         raise OutputError(f"entry {index} is not an output of the last decode, which has {context._n_outputs}")
     return 0

@@ -1,6 +1,7 @@
 # distutils: language = c++
 """Parameters of models and contexts, checked once and kept with all that they point to."""
 
+from libc.float cimport FLT_MAX
 from libc.stddef cimport size_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
@@ -30,6 +31,9 @@ __all__ = ["ContextParams", "ModelParams"]
 
 # the feed-forward tensors of the experts, which is what "MoE on the CPU" keeps in host memory
 _MOE_TENSORS = r"\.ffn_(up|down|gate|gate_up)_(ch|)exps"
+
+# llama.cpp rounds n_ctx up to 256 for each of at most 256 sequences, which must not overflow
+_N_CTX_MAX = 2**31 - 2**17
 
 # K/V cache types that llama.cpp can decode with; it takes others and crashes in the first decode
 _CACHE_TYPES = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "IQ4_NL", "Q5_0", "Q5_1")
@@ -254,7 +258,7 @@ cdef class ContextParams:
         c = <c_llama.llama_context_params*>_allocate(1, sizeof(c_llama.llama_context_params))
         self._c = c
         c[0] = c_llama.llama_context_default_params()
-        c.n_ctx = _int_in(n_ctx, 0, 2**31 - 1, "n_ctx")
+        c.n_ctx = _int_in(n_ctx, 0, _N_CTX_MAX, "n_ctx")
         c.n_batch = _int_in(n_batch, 1, 2**31 - 1, "n_batch")
         c.n_ubatch = _int_in(n_ubatch, 0, 2**31 - 1, "n_ubatch") or c.n_batch
         c.n_seq_max = _int_in(n_seq_max, 1, c_llama.llama_max_parallel_sequences(), "n_seq_max")
@@ -411,7 +415,7 @@ cdef long long _int_in(object value, object low, object high, str name) except? 
 
 cdef float _float_in(object value, object low, str name) except? -1234567:
     number = float(value)
-    if not abs(number) < float("inf") or (low is not None and number < low):
+    if not abs(number) <= FLT_MAX or (low is not None and number < low):
         raise ValueError(f"{name} must be a finite number{'' if low is None else f' from {low}'}, not {value}")
     return number
 

@@ -9,12 +9,12 @@ from llamacy.core._status cimport native_error, raise_decode_status, raise_encod
 from llamacy.core.batch_ext cimport BatchEntry, ExtendedBatch, batch_ext_check_idle, batch_ext_raise_unusable
 from llamacy.core.context cimport Context
 from llamacy.core.decoding cimport (
-    context_acquire,
     context_after,
+    context_begin,
+    context_check_decoder,
+    context_check_encoder,
     context_check_output,
-    context_interrupt_begin,
-    context_interrupt_end,
-    context_release,
+    context_end,
 )
 from llamacy.core.log cimport log_begin
 from llamacy.native cimport llama as c_llama
@@ -79,12 +79,10 @@ cdef int batch_ext_process(ExtendedBatch self, bint encode) except -1 nogil:
 cdef int _process(ExtendedBatch self, Context context, bint encode) except -1 nogil:
     cdef int n_tokens, n_outputs, interrupt
     cdef int status = -2
-    context_acquire(context)
+    interrupt = context_begin(context, <int>self._entries.size())
     try:
         n_outputs = _check(self, context, encode or context._memory == NULL, encode)
         n_tokens = <int>self._entries.size()
-        context._abort = 0
-        interrupt = context_interrupt_begin(context) if n_tokens > 1 else 0
         try:
             status = c_llama.llama_process(
                 context._ptr,
@@ -92,12 +90,13 @@ cdef int _process(ExtendedBatch self, Context context, bint encode) except -1 no
                 self._ptr,
             )
         finally:
-            context_interrupt_end(context, interrupt)
             context_after(context, status, n_tokens, n_outputs)
-        if status == 0 and context._n_rollback != NULL and not encode:
-            _count_rollback(self, context)
+        if status == 0:
+            context._encoded |= encode
+            if context._n_rollback != NULL and not encode:
+                _count_rollback(self, context)
     finally:
-        context_release(context)
+        context_end(context, interrupt)
     if status != 0:
         with gil:
             if status == 2:
@@ -116,11 +115,10 @@ cdef int _check(ExtendedBatch self, Context context, bint all_outputs, bint enco
     if self._ptr == NULL or self._spoiled or n_tokens == 0:
         with gil:
             batch_ext_raise_unusable(self)
-    if encode and context._memory != NULL and not context._has_encoder:
-        with gil:
-            raise InvalidBatchError(
-                f"models of the architecture {context.model.architecture!r} have no encoder; use decode"
-            )
+    if encode:
+        context_check_encoder(context, self._entries[0].has_token)
+    else:
+        context_check_decoder(context)
     for i in range(n_tokens):
         n_outputs += self._entries[i].output
         if context._needs_state and not self._entries[i].has_state:

@@ -23,6 +23,7 @@ from llamacy.core import model_checks
 from llamacy.core._replace import replacing
 from llamacy.core.gguf import Gguf
 from llamacy.core.imatrix import read_imatrix
+from llamacy.core.quantize_data import check_values
 from llamacy.errors import ModelNotFoundError, QuantizeError
 from llamacy.types import FileType, GgmlType
 
@@ -37,6 +38,8 @@ cdef frozenset _TARGETS = frozenset(GgmlType) - {
 cdef frozenset _LOW_BIT = frozenset({
     GgmlType.IQ3_XXS, GgmlType.IQ2_XXS, GgmlType.IQ2_XS, GgmlType.IQ2_S, GgmlType.IQ1_M, GgmlType.IQ1_S
 })
+# quantizers that search a grid
+cdef frozenset _GRIDS = _LOW_BIT | {GgmlType.IQ3_S}
 cdef frozenset _EMBEDDINGS = frozenset({"token_embd.weight", "per_layer_token_embd.weight"})
 cdef frozenset _INTEGERS = frozenset({GgmlType.I8, GgmlType.I16, GgmlType.I32, GgmlType.I64})
 
@@ -197,15 +200,17 @@ def quantize(
     if names:
         c_imatrix.push_back(c_llama.llama_model_imatrix_data(NULL, NULL, 0))
         params.imatrix = c_imatrix.data()
-    bar, progress = _progress(progress)
     c_overrides = <c_llama.llama_model_kv_override*>kv_overrides_new(overrides)
     params.kv_overrides = c_overrides
+    paths = ()
+    bar = None
     try:
+        bar, progress = _progress(progress)
         plan = _dry_run(source, &params)
-        if dry_run:
-            return _result((), plan)
-        _check_plan(plan, ftype, allow_requantize, entries, pruned)
-        paths = _write(source, target, &params, plan, progress)
+        if not dry_run:
+            _check_plan(plan, ftype, allow_requantize, entries, pruned)
+            _check_weights(source, plan, pruned)
+            paths = _write(source, target, &params, plan, progress)
     finally:
         free(c_overrides)
         if bar is not None:
@@ -331,9 +336,7 @@ cdef list _dry_run(object source, c_llama.llama_model_quantize_params* params):
 
 cdef int _check_plan(list plan, object ftype, bint allow_requantize, dict entries, list pruned) except -1:
     """Refuse what native code would refuse, or abort on, in the middle of its work."""
-    kept = None
-    if pruned:
-        kept = [layer for layer in range(len(plan) + len(pruned)) if layer not in set(pruned)]
+    kept = _kept(plan, pruned)
     for name, ne, before, after in plan:
         if before == after:
             continue
@@ -352,6 +355,20 @@ cdef int _check_plan(list plan, object ftype, bint allow_requantize, dict entrie
                 f"{name!r} of type {after.name} needs an importance matrix with {ne[0] * ne[2]} values, {found}"
             )
     return 0
+
+
+cdef int _check_weights(object source, list plan, list pruned) except -1:
+    kept = _kept(plan, pruned)
+    names = {_name_before(name, kept) for name, _, before, after in plan if after in _GRIDS and before != after}
+    if names:
+        for part in model_checks.parts(source):
+            check_values(part, names)
+    return 0
+
+
+cdef list _kept(list plan, list pruned):
+    """Return the old number of each new layer, or None when they are the same."""
+    return [layer for layer in range(len(plan) + len(pruned)) if layer not in pruned] if pruned else None
 
 
 cdef bint _needs_imatrix(object name, object kind, object ftype):

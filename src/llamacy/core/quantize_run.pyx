@@ -6,6 +6,7 @@ called it, when no worker thread runs, and it catches exceptions of C++: a log c
 cleanly.
 """
 
+cimport cython
 from cpython.exc cimport PyErr_CheckSignals
 
 from llamacy.core._abort cimport abort_guard_begin, abort_guard_end
@@ -21,7 +22,7 @@ import re
 from llamacy.errors import QuantizeCancelledError, QuantizeError
 from llamacy.types import GgmlType
 
-__all__ = []
+__all__ = ["QuantizeRun"]
 
 # "[   1/  47] token_embd.weight                    - [   64,   288,     1,     1], type =    f32, "
 cdef object _TENSOR_LINE = re.compile(r"\[ *(\d+)/ *\d+\] (.+?) +- \[([^\]]*)\], type = +(\w+), ")
@@ -29,6 +30,7 @@ cdef object _TENSOR_LINE = re.compile(r"\[ *(\d+)/ *\d+\] (.+?) +- \[([^\]]*)\],
 cdef object _TYPE_LINE = re.compile(r"converting to (\w+) |-> .*\((\w+)\)")
 
 
+@cython.final
 cdef class QuantizeRun:
     """One run of the native quantizer, as seen through its log."""
 

@@ -11,6 +11,7 @@ cdef class SamplerChain(Sampler):
     cdef list _links                    # what was added, as emptied Sampler objects, in order
     cdef candidate* _buffer             # candidates of the row being sampled
     cdef size_t _capacity
+    cdef int32_t _n_top                 # candidates that the first link keeps, the highest ones, or 0 for any others
     cdef bint _was_attached             # a chain may be attached to a context once in its life
     cdef object _context                # weak reference to the context it is attached to, or None
     cdef int _seq_id                    # … for this sequence

@@ -3,7 +3,7 @@
 
 cimport cython
 from libc.math cimport INFINITY, isnan
-from libc.stdint cimport int64_t
+from libc.stdint cimport INT32_MAX, INT32_MIN, int32_t, int64_t
 from libc.stdlib cimport free, realloc
 
 from llamacy.core._callback cimport has_stashed, raise_stashed
@@ -35,6 +35,7 @@ globals().update(Candidates=Candidates, CustomSampler=CustomSampler, Sampler=Sam
 cdef extern from "_candidates.h" nogil:
     int LLAMACY_BAD_LOGIT
     int llamacy_candidates_fill(void* out, const float* logits, int32_t n) noexcept
+    int32_t llamacy_candidates_top_k(void* out, const float* logits, int32_t n, int32_t k) noexcept
 
 cdef enum:
     NO_TOKEN = -2147483648
@@ -67,7 +68,7 @@ cdef class SamplerChain(Sampler):
     def __cinit__(self, samplers=(), *, bint no_perf=True):
         cdef c_llama.llama_sampler_chain_params params = c_llama.llama_sampler_chain_default_params()
         self.kind = "chain"
-        self.values = {}
+        self._values = {}
         self.no_perf = no_perf
         self._links = []
         if samplers is None:
@@ -186,6 +187,7 @@ cdef class SamplerChain(Sampler):
             if self._model is None and model is not None:
                 sampler_set_model(self, model)
             self._n_vocab = self._n_vocab or sampler._n_vocab
+            self._n_top = _find_top(self)
         finally:
             sampler_release(self)
 
@@ -226,6 +228,7 @@ cdef class SamplerChain(Sampler):
                 handle_opened(SAMPLER)
                 sampler_set_model(link, link._model)
             self._n_vocab = max([(<Sampler>other)._n_vocab for other in self._links], default=0)
+            self._n_top = _find_top(self)
             if all([(<Sampler>other)._model is None for other in self._links]):
                 sampler_set_model(self, None)
             return link
@@ -275,8 +278,6 @@ cdef class SamplerChain(Sampler):
                 token = chain_sample(self, context, <int32_t>index)
             else:
                 token = chain_sample_grammar(self, grammar, context, <int32_t>index)
-        if has_stashed():
-            raise_stashed()
         return token
 
     def apply(self, Candidates candidates not None):
@@ -309,6 +310,7 @@ cdef class SamplerChain(Sampler):
         copy._ptr = native
         handle_opened(SAMPLER)
         links_clone(copy, native, self)
+        copy._n_top = self._n_top
         sampler_set_model(copy, self._model)
         return copy
 
@@ -343,6 +345,20 @@ cdef class SamplerChain(Sampler):
     def perf_reset(self):
         """Count from 0 again."""
         c_llama.llama_perf_sampler_reset(sampler_handle(self))
+
+
+cdef int32_t _find_top(SamplerChain self) except -1:
+    """Return how many candidates the first link keeps, when these are the highest ones and few.
+
+    Then the others need not be written at all, which is most of what sampling costs.
+    """
+    cdef Sampler first
+    if not self._links or not self.no_perf:
+        return 0
+    first = self._links[0]
+    if first.kind == "greedy":
+        return 1
+    return first._values["k"] if first.kind == "top_k" and 0 < first._values["k"] <= 128 else 0
 
 
 # sampling, without the GIL
@@ -429,14 +445,11 @@ cdef int32_t _pick(
                     f"the backend chose token {token}, which the grammar does not allow; detach the chain"
                 )
         return token
-    _gather(self, context, index, &array)
+    _gather(self, context, index, &array, self._n_top if first == NULL else 0)
     if first != NULL:
         sampler_apply(first, &array)
         _check_left(&array)
     sampler_apply(self._ptr, &array)
-    if has_stashed():
-        with gil:
-            raise_stashed()
     if not 0 <= array.selected < <int64_t>array.size:
         with gil:
             raise SamplerError(f"no link of {self!r} picks a token; end the chain with greedy, dist or mirostat")
@@ -447,8 +460,10 @@ cdef int32_t _pick(
     return chosen.id
 
 
-cdef int _gather(SamplerChain self, Context context, int32_t index, candidate_array* array) except -1 nogil:
-    """Fill the buffer of the chain with the candidates of an output row."""
+cdef int _gather(
+    SamplerChain self, Context context, int32_t index, candidate_array* array, int32_t n_top
+) except -1 nogil:
+    """Fill the buffer of the chain with the candidates of an output row, or with the `n_top` highest of them."""
     cdef c_llama.llama_context* ctx = context._ptr
     cdef const float* probs = c_llama.llama_get_sampled_probs_ith(ctx, index)
     cdef const float* logits = c_llama.llama_get_sampled_logits_ith(ctx, index)
@@ -469,8 +484,19 @@ cdef int _gather(SamplerChain self, Context context, int32_t index, candidate_ar
         with gil:
             raise SamplerError(
                 f"the chain is for a vocabulary of {self._n_vocab} tokens, but the context's has {context.n_vocab}")
-    if <size_t>n > self._capacity:
-        _reserve(self, n)
+    if <size_t>n + 64 > self._capacity:
+        _reserve(self, n + 64)
+    array.data = self._buffer
+    array.selected = -1
+    if n_top and not sampled and 2 * n_top < n:
+        i = llamacy_candidates_top_k(self._buffer, logits, n, n_top)
+        if i < 0:
+            with gil:
+                candidates_raise(LLAMACY_BAD_LOGIT, 0)
+        array.size = i
+        array.sorted = 1
+        if i > 0:
+            return 0
     if not llamacy_candidates_fill(self._buffer, logits, n):
         with gil:
             candidates_raise(LLAMACY_BAD_LOGIT, 0)
@@ -479,9 +505,7 @@ cdef int _gather(SamplerChain self, Context context, int32_t index, candidate_ar
             self._buffer[i].id = ids[i]
             if probs != NULL:
                 self._buffer[i].p = probs[i]
-    array.data = self._buffer
     array.size = n
-    array.selected = -1
     array.sorted = 0
     return 0
 
@@ -547,11 +571,11 @@ cdef int chain_check_attach(SamplerChain self, int n_vocab) except -1:
     for link in self._links:
         if isinstance(link, SamplerChain):
             raise SamplerError("a chain with a chain inside can't be attached; add the links of the inner one instead")
-        if link.kind == "top_k" and link.values["k"] > 0:
-            if link.values["k"] > left:
-                raise SamplerError(f"a backend can't keep {link.values['k']} candidates of {left}; lower k of {link!r}")
-            left = link.values["k"]
-        elif link.kind in ("temp", "temp_ext") and link.values["t"] <= 0:
+        if link.kind == "top_k" and link._values["k"] > 0:
+            if link._values["k"] > left:
+                raise SamplerError(f"a backend can't keep {link._values['k']} candidates of {left}: {link!r}")
+            left = link._values["k"]
+        elif link.kind in ("temp", "temp_ext") and link._values["t"] <= 0:
             left = 1
     return 0
 

@@ -19,7 +19,7 @@ cdef class SamplerBase:
     cdef bint _clonable
     cdef Model _model                   # whose vocabulary native code points to, or None
     cdef readonly str kind              # "top_k", "grammar", …
-    cdef readonly dict values           # arguments the sampler was made with
+    cdef dict _values                   # arguments the sampler was made with
     cdef object _owned                  # what the native sampler points to (samplers of C functions)
     cdef int _release(self) except -1
     cdef bint _same(self, SamplerBase other)

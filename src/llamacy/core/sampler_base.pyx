@@ -97,7 +97,12 @@ cdef class SamplerBase:
     def __repr__(self):
         if self._state == SAMPLER_CLOSED:
             return f"<Sampler {self.kind} closed>"
-        return f"Sampler.{self.kind}({', '.join([f'{name}={_short(value)}' for name, value in self.values.items()])})"
+        return f"Sampler.{self.kind}({', '.join([f'{name}={_short(value)}' for name, value in self._values.items()])})"
+
+    @property
+    def values(self):
+        """The arguments that the sampler was made with, as a new dict."""
+        return dict(self._values)
 
     @property
     def name(self):
@@ -118,7 +123,7 @@ cdef class SamplerBase:
         cdef uint32_t seed = c_llama.llama_sampler_get_seed(sampler_handle(self))
         if seed != c_llama.LLAMA_DEFAULT_SEED:
             return seed
-        given = self.values.get("seed", c_llama.LLAMA_DEFAULT_SEED)
+        given = self._values.get("seed", c_llama.LLAMA_DEFAULT_SEED)
         return None if given == c_llama.LLAMA_DEFAULT_SEED else given
 
     # work
@@ -141,7 +146,6 @@ cdef class SamplerBase:
         Thread safety: releases the GIL, unless a view of the candidates is alive.
         Source: ``llama_sampler_apply``.
         """
-        cdef c_llama.llama_token_data_array* array = <c_llama.llama_token_data_array*>&candidates._c
         cdef candidate* chosen
         sampler_acquire(self)
         try:
@@ -149,16 +153,14 @@ cdef class SamplerBase:
             try:
                 log_begin()
                 if candidates._n_exports:
-                    c_apply(self._ptr, array)
+                    sampler_apply(self._ptr, &candidates._c)
                 else:
                     with nogil:
-                        c_apply(self._ptr, array)
+                        sampler_apply(self._ptr, &candidates._c)
             finally:
                 candidates_release(candidates)
         finally:
             sampler_release(self)
-        if has_stashed():
-            raise_stashed()
         if candidates._c.selected >= 0:
             chosen = candidates._c.data + candidates._c.selected
             if chosen.logit == -INFINITY or isnan(chosen.p):
@@ -184,8 +186,6 @@ cdef class SamplerBase:
             sampler_accept(self, token)
         finally:
             sampler_release(self)
-        if has_stashed():
-            raise_stashed()
 
     def allows(self, Py_ssize_t token):
         """Return whether `accept` would take a token; only grammars ever say no.
@@ -292,7 +292,7 @@ cdef class SamplerBase:
         other.copy_to(self)
 
     cdef bint _same(self, SamplerBase other):
-        return type(self) is type(other) and self.kind == other.kind and self.values == other.values
+        return type(self) is type(other) and self.kind == other.kind and self._values == other._values
 
     cdef int _finish_copy(self, SamplerBase source) except -1:
         self._owned = source._owned
@@ -349,7 +349,7 @@ cdef int sampler_fill(SamplerBase self, llama_sampler* ptr, SamplerBase like) ex
     self._ptr = ptr
     handle_opened(SAMPLER)
     self.kind = like.kind
-    self.values = like.values
+    self._values = like._values
     self._n_vocab = like._n_vocab
     self._owned = like._owned
     self._clonable = like._clonable
@@ -373,6 +373,9 @@ cdef int sampler_accept(SamplerBase self, int32_t token) except -1 nogil:
         with gil:
             grammar_raise(verdict, token)
     c_accept(self._ptr, token)
+    if has_stashed():
+        with gil:
+            raise_stashed()
     return 0
 
 
@@ -400,4 +403,7 @@ cdef void _settle(llama_sampler* ptr) noexcept nogil:
 cdef int sampler_apply(llama_sampler* ptr, candidate_array* array) except -1 nogil:
     """Let a native sampler work on candidates, which must be what samplers rely on (`candidates_check`)."""
     c_apply(ptr, <c_llama.llama_token_data_array*>array)
+    if has_stashed():
+        with gil:
+            raise_stashed()
     return 0

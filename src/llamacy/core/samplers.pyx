@@ -11,6 +11,7 @@ from llamacy.core._handle cimport SAMPLER, handle_opened
 from llamacy.core._status cimport native_error
 from llamacy.core.grammar_sampler cimport grammar_sampler_new
 from llamacy.core.log cimport log_begin
+from llamacy.core.model cimport model_unuse, model_use
 from llamacy.core.sampler_base cimport sampler_set_model
 from llamacy.core.vocab cimport Vocab, vocab_handle
 from llamacy.native cimport llama as c_llama
@@ -181,7 +182,8 @@ cdef class Sampler(SamplerBase):
         seed : int
             As for `dist`.
         tau : float
-            Target surprise, in bits.
+            Target surprise, in bits; well below the logarithm of `n_vocab`, or llama.cpp's estimate of how many
+            candidates to keep overflows, and it keeps one.
         eta : float
             Learning rate.
         m : int
@@ -351,18 +353,22 @@ cdef class Sampler(SamplerBase):
         try:
             for i in range(n):
                 c_breakers[i] = encoded[i]
-            log_begin()
-            with nogil:
-                ptr = c_llama.llama_sampler_init_dry(
-                    c_vocab, c_multiplier, c_base, c_allowed, c_last_n, c_breakers, n)
+            model_use(vocab._model)
+            try:
+                log_begin()
+                with nogil:
+                    ptr = c_llama.llama_sampler_init_dry(
+                        c_vocab, c_multiplier, c_base, c_allowed, c_last_n, c_breakers, n)
+                return sampler_wrap(
+                    ptr, "dry",
+                    {"dry_multiplier": dry_multiplier, "dry_base": dry_base, "dry_allowed_length": c_allowed,
+                     "dry_penalty_last_n": c_last_n, "seq_breakers": breakers}, vocab.n_tokens, vocab._model)
+            finally:
+                model_unuse(vocab._model)
         except (IndexError, RuntimeError) as error:
             raise native_error(SamplerError, f"llama.cpp: {error}") from None
         finally:
             free(c_breakers)
-        return sampler_wrap(
-            ptr, "dry",
-            {"dry_multiplier": dry_multiplier, "dry_base": dry_base, "dry_allowed_length": c_allowed,
-             "dry_penalty_last_n": c_last_n, "seq_breakers": breakers}, vocab.n_tokens, vocab._model)
 
     @staticmethod
     def adaptive_p(double target, double decay=0.9, seed=_RANDOM):
@@ -449,8 +455,13 @@ cdef _grammar(Vocab vocab, str kind, str text, str root, patterns, tokens):
                 raise GrammarError("a trigger pattern must not be empty or contain a NUL character")
         values["trigger_patterns"] = patterns
         values["trigger_tokens"] = tokens
-    return sampler_wrap(
-        grammar_sampler_new(c_vocab, c_text, c_root, c_patterns, tokens), kind, values, vocab.n_tokens, vocab._model)
+    model_use(vocab._model)
+    try:
+        return sampler_wrap(
+            grammar_sampler_new(c_vocab, c_text, c_root, c_patterns, tokens), kind, values, vocab.n_tokens,
+            vocab._model)
+    finally:
+        model_unuse(vocab._model)
 
 
 cdef const c_llama.llama_vocab* _text_vocab(Vocab vocab) except NULL:
@@ -506,7 +517,7 @@ cdef Sampler sampler_wrap(
     self._ptr = ptr
     handle_opened(SAMPLER)
     self.kind = kind
-    self.values = values
+    self._values = values
     self._n_vocab = n_vocab
     self._owned = owned
     self._clonable = clonable

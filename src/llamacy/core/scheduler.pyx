@@ -5,16 +5,30 @@ cimport cython
 from libc.stdint cimport int32_t
 
 from llamacy.core._callback cimport has_stashed, raise_stashed
+from llamacy.core._creation cimport context_drop_threadpools
+from llamacy.core._status cimport native_error
 from llamacy.core.batch cimport Batch, batch_clear, batch_extend
 from llamacy.core.context cimport Context
 from llamacy.core.decoding cimport context_decode
 from llamacy.core.log cimport log_begin
-from llamacy.core.sampler cimport chain_sample
+from llamacy.core.sampler cimport SamplerChain, chain_sample
 from llamacy.core.sequence cimport Sequence, sequence_append
 
-from llamacy.errors import DecodeAbortedError, DecodeFatalError
+from llamacy.errors import (
+    ClosedError,
+    ConcurrentUseError,
+    DecodeAbortedError,
+    DecodeFatalError,
+    InvalidBatchError,
+    LlamacyError,
+    MemoryOperationError,
+    MemorySlotError,
+)
 
 __all__ = ["Scheduler"]
+
+cdef extern from "_interrupt.h" nogil:
+    int LLAMACY_INTERRUPTED
 
 
 @cython.no_gc_clear
@@ -112,7 +126,15 @@ cdef class Scheduler:
                 return sequence._sampled
 
     def prefill(self, Sequence sequence not None):
-        """Run steps until all tokens of a sequence without a sampler are in the memory."""
+        """Run steps until all tokens of a sequence are in the memory.
+
+        Raises
+        ------
+        ValueError
+            The sequence has a sampler, so that it would go on and on.
+        """
+        if sequence._sampler is not None:
+            raise ValueError("a sequence with a sampler generates; set its sampler to None to compute its tokens only")
         while sequence in self._sequences and sequence._n_past < sequence._n_tokens:
             _run(self)
 
@@ -120,6 +142,7 @@ cdef class Scheduler:
 cdef int _run(Scheduler self) except -1:
     """Run one step, again when a signal handler that raised nothing interrupted it."""
     cdef Sequence sequence
+    cdef object failure = None
     while True:
         log_begin()
         _fill(self)
@@ -131,29 +154,47 @@ cdef int _run(Scheduler self) except -1:
             break
         except DecodeAbortedError:
             _resync(self)
-            if self._abort:
+            if self._abort or self.context._abort != LLAMACY_INTERRUPTED:
                 raise
-        except BaseException as error:
-            if not getattr(error, "memory_restored", False):
-                _resync(self)
+        except (BufferError, ClosedError, ConcurrentUseError, InvalidBatchError, MemoryError, MemorySlotError):
+            raise  # nothing was decoded
+        except LlamacyError:
+            _resync(self)
             raise
+        except (IndexError, RuntimeError) as error:
+            _resync(self)
+            raise native_error(DecodeFatalError, f"decode failed inside: {error}") from None
+        except BaseException:
+            _resync(self)  # an interrupt that was answered by an exception
+            raise
+    if self.context._retired_pools:
+        context_drop_threadpools(self.context)
     for sequence in self._sequences:
         sequence._n_past += sequence._n_taken
         sequence._n_taken = 0
     for sequence in self._sequences:
-        if sequence._row >= 0:
-            sequence._sampled = _sample(self, sequence)
+        if sequence._row >= 0 and sequence._sampler is not None:
+            try:
+                _sample(self, sequence)
+            except BaseException as error:
+                # the rows of the others are as good as gone unless they are sampled now
+                failure = failure or error
+    if failure is not None:
+        _resync(self)
+        raise failure
     if has_stashed():
         raise_stashed()
     return 0
 
 
-cdef int32_t _sample(Scheduler self, Sequence sequence) except -1:
+cdef int _sample(Scheduler self, Sequence sequence) except -1:
+    cdef SamplerChain sampler = sequence._sampler  # held: another thread may take it away
     cdef int32_t token
     with nogil:
-        token = chain_sample(sequence._sampler, self.context, sequence._row)
+        token = chain_sample(sampler, self.context, sequence._row)
         sequence_append(sequence, token)
-    return token
+    sequence._sampled = token
+    return 0
 
 
 cdef int _fill(Scheduler self) except -1:
@@ -187,18 +228,32 @@ cdef int _take(Batch batch, Sequence sequence, int n) except -1:
 
 
 cdef int _resync(Scheduler self) except -1:
-    """Set the cursors to what the memory holds after a decode that ended in the middle."""
+    """Set the cursors to what the memory holds after a step that ended in the middle.
+
+    A sequence whose tokens are all in the memory, but none was sampled, gives its last one back: decoding it again brings
+    the row to sample from.
+    """
     cdef Sequence sequence
     memory = self.context.memory
     # a part of recurrent state can't be taken back, so what it holds now is unknown
-    restart = memory is not None and memory.kind in ("recurrent", "hybrid")
+    recurrent = memory is not None and memory.kind in ("recurrent", "hybrid")
     for sequence in self._sequences:
-        if sequence._n_taken == 0:
-            continue
-        sequence._n_taken = 0
-        if restart:
-            memory.seq_rm(sequence.seq_id)
-            sequence._n_past = 0
-        elif memory is not None:
-            sequence._n_past = memory.seq_pos_max(sequence.seq_id) + 1
+        if sequence._n_taken:
+            sequence._n_taken = 0
+            if recurrent:
+                _forget(memory, sequence)
+            elif memory is not None:
+                sequence._n_past = memory.seq_pos_max(sequence.seq_id) + 1
+        if 0 < sequence._n_tokens == sequence._n_past and sequence._sampled < 0 and sequence._sampler is not None:
+            try:
+                memory.seq_rm(sequence.seq_id, sequence._n_past - 1)
+                sequence._n_past -= 1
+            except MemoryOperationError:
+                _forget(memory, sequence)
+    return 0
+
+
+cdef int _forget(object memory, Sequence sequence) except -1:
+    memory.seq_rm(sequence.seq_id)
+    sequence._n_past = 0
     return 0

@@ -1,3 +1,8 @@
-# Saved states of contexts: functions of the module `state`, which the methods of Context call.
-#
-# Nothing is declared here: the functions are Python functions, and a state is bytes.
+from llamacy.core.context cimport Context
+
+
+cdef class State:
+    cdef Context _context               # whose memory is saved
+
+
+cdef State state_wrap(Context context)

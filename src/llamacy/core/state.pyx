@@ -8,6 +8,7 @@ the context that takes it; `n_ctx` may differ. A state carries no checksum: byte
 tensor data restore without complaint.
 """
 
+cimport cython
 from libc.stddef cimport size_t
 from libc.stdint cimport int32_t, uint8_t, uint32_t
 from libc.string cimport memcpy
@@ -40,308 +41,317 @@ from llamacy.core._replace import replacing
 from llamacy.errors import StateError
 from llamacy.types import StateFlags
 
-__all__ = [
-    "state_get",
-    "state_get_into",
-    "state_load_file",
-    "state_save_file",
-    "state_seq_get",
-    "state_seq_get_into",
-    "state_seq_load_file",
-    "state_seq_save_file",
-    "state_seq_set",
-    "state_seq_size",
-    "state_set",
-    "state_size",
-]
+__all__ = ["State"]
 
 # magic, version, number of tokens: what both kinds of files begin with
 cdef object _file_header = Struct("=III")
 cdef object _seq_header = Struct("=Ii")
 
 
-def state_size(Context context not None):
-    """Return the size of the state of a context in bytes, as it is now.
-
-    Source: ``llama_state_get_size``.
-    """
-    context_acquire(context)
-    try:
-        return state_measure(context, STATE_WHOLE, 0)
-    finally:
-        context_release(context)
-
-
-def state_get(Context context not None):
-    """Return the state of a context: all its sequences.
-
-    Returns
-    -------
-    bytes
-        Written in place by llama.cpp.
-
-    Raises
-    ------
-    StateError
-        It can't be saved as it is; nothing was changed.
+@cython.final
+@cython.no_gc_clear
+cdef class State:
+    """Saves and restores the memory of a context, or of one sequence; comes from `Context.state`.
 
     Thread safety: releases the GIL; one call on a context at a time.
-    Source: ``llama_state_get_data``.
+    Source: ``llama_state_*``.
     """
-    context_acquire(context)
-    try:
-        return state_fetch(context, STATE_WHOLE, 0)
-    finally:
-        context_release(context)
+
+    def __init__(self):
+        raise TypeError("states belong to a context: use Context.state")
+
+    def __repr__(self):
+        return f"<State of {self._context!r}>"
+
+    def size(self):
+        """Return the size of the state of a context in bytes, as it is now.
+
+        Source: ``llama_state_get_size``.
+        """
+        cdef Context context = self._context
+        context_acquire(context)
+        try:
+            return state_measure(context, STATE_WHOLE, 0)
+        finally:
+            context_release(context)
+
+    def get(self):
+        """Return the state of a context: all its sequences.
+
+        Returns
+        -------
+        bytes
+            Written in place by llama.cpp.
+
+        Raises
+        ------
+        StateError
+            It can't be saved as it is; nothing was changed.
+
+        Thread safety: releases the GIL; one call on a context at a time.
+        Source: ``llama_state_get_data``.
+        """
+        cdef Context context = self._context
+        context_acquire(context)
+        try:
+            return state_fetch(context, STATE_WHOLE, 0)
+        finally:
+            context_release(context)
+
+    def get_into(self, buffer):
+        """Write the state of a context into memory of the caller.
+
+        Parameters
+        ----------
+        buffer : writable buffer
+            At least `size` bytes.
+
+        Returns
+        -------
+        int
+            Number of bytes written.
+
+        Raises
+        ------
+        StateError
+            The buffer is too small, or the state can't be saved as it is; nothing was changed.
+
+        Source: ``llama_state_get_data``.
+        """
+        cdef Context context = self._context
+        return _get_into(context, STATE_WHOLE, buffer, 0)
+
+    def set(self, data):
+        """Replace the memory of a context by a saved state.
+
+        Parameters
+        ----------
+        data : buffer
+            What `get` returned.
+
+        Raises
+        ------
+        StateError
+            The bytes are not a state that this context can take. What was found before anything was touched left
+            the memory as it was; otherwise the memory is empty: the message says which.
+
+        Thread safety: releases the GIL; one call on a context at a time.
+        Source: ``llama_state_set_data``.
+        """
+        cdef Context context = self._context
+        cdef const uint8_t[::1] view = _bytes(data)
+        context_acquire(context)
+        try:
+            state_restore(context, STATE_WHOLE, &view[0] if view.shape[0] else NULL, view.shape[0], 0)
+        finally:
+            context_release(context)
+
+    def save_file(self, path, tokens=()):
+        """Write the state of a context to a file, along with the tokens that led to it.
+
+        Parameters
+        ----------
+        path : path
+            Replaced as a whole once everything is written.
+        tokens : buffer of int32, or sequence of int
+            Kept in the file for whoever loads it.
+
+        Raises
+        ------
+        StateError
+            The file can't be written, or the state can't be saved as it is; an older file is left alone.
+
+        Thread safety: releases the GIL; one call on a context at a time.
+        Source: ``llama_state_save_file``, whose format this is.
+        """
+        cdef Context context = self._context
+        _save_file(context, STATE_WHOLE, path, tokens)
+
+    def load_file(self, path, n_token_capacity=None):
+        """Replace the memory of a context by the state in a file.
+
+        Parameters
+        ----------
+        path : path
+            What `save_file`, or llama.cpp, wrote.
+        n_token_capacity : int, optional
+            Most tokens to accept; any number by default.
+
+        Returns
+        -------
+        array.array
+            The tokens, as int32.
+
+        Raises
+        ------
+        StateError
+            As for `set`; also when there is no such file, or more tokens are in it.
+
+        Source: ``llama_state_load_file``, whose format this is.
+        """
+        cdef Context context = self._context
+        return _load_file(context, STATE_WHOLE, path, n_token_capacity)
+
+    def seq_size(self, seq_id, flags=StateFlags.NONE):
+        """Return the size of the state of a sequence in bytes, as it is now.
+
+        Source: ``llama_state_seq_get_size_ext``.
+        """
+        cdef Context context = self._context
+        cdef int c_seq_id = state_checked_seq(context, seq_id)
+        cdef uint32_t c_flags = _flags(flags)
+        context_acquire(context)
+        try:
+            return state_measure(context, c_seq_id, c_flags)
+        finally:
+            context_release(context)
+
+    def seq_get(self, seq_id, flags=StateFlags.NONE):
+        """Return the state of a sequence.
+
+        Parameters
+        ----------
+        seq_id : int
+            The sequence.
+        flags : StateFlags
+            ``PARTIAL_ONLY`` leaves out what can be cut back to an earlier position: only the sliding-window cache
+            or the recurrent state is saved, and it can be restored only while the rest of the sequence is still
+            in place. Models without either save everything. ``ON_DEVICE`` keeps the tensor data where it is: one
+            copy for each sequence, which the next such save of it replaces and which lasts until the context is
+            closed, and bytes that only this context can restore.
+
+        Returns
+        -------
+        bytes
+            Written in place by llama.cpp.
+
+        Raises
+        ------
+        StateError
+            The state can't be saved as it is, or not on the device; nothing was changed.
+
+        Thread safety: releases the GIL; one call on a context at a time.
+        Source: ``llama_state_seq_get_data_ext``.
+        """
+        cdef Context context = self._context
+        cdef int c_seq_id = state_checked_seq(context, seq_id)
+        cdef uint32_t c_flags = _flags(flags)
+        context_acquire(context)
+        try:
+            return state_fetch(context, c_seq_id, c_flags)
+        finally:
+            context_release(context)
+
+    def seq_get_into(self, seq_id, buffer, flags=StateFlags.NONE):
+        """Write the state of a sequence into memory of the caller.
+
+        Parameters
+        ----------
+        seq_id, flags
+            As for `seq_get`.
+        buffer : writable buffer
+            At least `seq_size` bytes.
+
+        Returns
+        -------
+        int
+            Number of bytes written.
+
+        Raises
+        ------
+        StateError
+            The buffer is too small, or as for `seq_get`; nothing was changed.
+
+        Source: ``llama_state_seq_get_data_ext``.
+        """
+        cdef Context context = self._context
+        return _get_into(context, state_checked_seq(context, seq_id), buffer, _flags(flags))
+
+    def seq_set(self, seq_id, data, flags=StateFlags.NONE):
+        """Replace a sequence by a saved state, which may be that of another sequence or context.
+
+        Parameters
+        ----------
+        seq_id : int
+            The sequence to replace.
+        data : buffer
+            What `seq_get` returned.
+        flags : StateFlags
+            Those that it was saved with.
+
+        Raises
+        ------
+        StateError
+            The bytes are not a state that this sequence can take. What was found before anything was touched left
+            the sequence as it was; otherwise the sequence is empty: the message says which.
+
+        Thread safety: releases the GIL; one call on a context at a time.
+        Source: ``llama_state_seq_set_data_ext``.
+        """
+        cdef Context context = self._context
+        cdef int c_seq_id = state_checked_seq(context, seq_id)
+        cdef uint32_t c_flags = _flags(flags)
+        cdef const uint8_t[::1] view = _bytes(data)
+        context_acquire(context)
+        try:
+            state_restore(context, c_seq_id, &view[0] if view.shape[0] else NULL, view.shape[0], c_flags)
+        finally:
+            context_release(context)
+
+    def seq_save_file(self, path, seq_id, tokens=()):
+        """Write the state of a sequence to a file, along with its tokens.
+
+        Parameters
+        ----------
+        path : path
+            Replaced as a whole once everything is written.
+        seq_id : int
+            The sequence.
+        tokens : buffer of int32, or sequence of int
+            Kept in the file for whoever loads it.
+
+        Raises
+        ------
+        StateError
+            As for `save_file`.
+
+        Source: ``llama_state_seq_save_file``, whose format this is.
+        """
+        cdef Context context = self._context
+        _save_file(context, state_checked_seq(context, seq_id), path, tokens)
+
+    def seq_load_file(self, path, dest_seq_id, n_token_capacity=None):
+        """Replace a sequence by the state in a file.
+
+        Parameters
+        ----------
+        path : path
+            What `seq_save_file`, or llama.cpp, wrote.
+        dest_seq_id : int
+            The sequence to replace.
+        n_token_capacity : int, optional
+            Most tokens to accept; any number by default.
+
+        Returns
+        -------
+        array.array
+            The tokens, as int32.
+
+        Raises
+        ------
+        StateError
+            As for `seq_set`; also when there is no such file, or more tokens are in it.
+
+        Source: ``llama_state_seq_load_file``, whose format this is.
+        """
+        cdef Context context = self._context
+        return _load_file(context, state_checked_seq(context, dest_seq_id), path, n_token_capacity)
 
 
-def state_get_into(Context context not None, buffer):
-    """Write the state of a context into memory of the caller.
-
-    Parameters
-    ----------
-    buffer : writable buffer
-        At least `state_size` bytes.
-
-    Returns
-    -------
-    int
-        Number of bytes written.
-
-    Raises
-    ------
-    StateError
-        The buffer is too small, or the state can't be saved as it is; nothing was changed.
-
-    Source: ``llama_state_get_data``.
-    """
-    return _get_into(context, STATE_WHOLE, buffer, 0)
-
-
-def state_set(Context context not None, data):
-    """Replace the memory of a context by a saved state.
-
-    Parameters
-    ----------
-    data : buffer
-        What `state_get` returned.
-
-    Raises
-    ------
-    StateError
-        The bytes are not a state that this context can take. What was found before anything was touched left
-        the memory as it was; otherwise the memory is empty: the message says which.
-
-    Thread safety: releases the GIL; one call on a context at a time.
-    Source: ``llama_state_set_data``.
-    """
-    cdef const uint8_t[::1] view = _bytes(data)
-    context_acquire(context)
-    try:
-        state_restore(context, STATE_WHOLE, &view[0] if view.shape[0] else NULL, view.shape[0], 0)
-    finally:
-        context_release(context)
-
-
-def state_save_file(Context context not None, path, tokens=()):
-    """Write the state of a context to a file, along with the tokens that led to it.
-
-    Parameters
-    ----------
-    path : path
-        Replaced as a whole once everything is written.
-    tokens : buffer of int32, or sequence of int
-        Kept in the file for whoever loads it.
-
-    Raises
-    ------
-    StateError
-        The file can't be written, or the state can't be saved as it is; an older file is left alone.
-
-    Thread safety: releases the GIL; one call on a context at a time.
-    Source: ``llama_state_save_file``, whose format this is.
-    """
-    _save_file(context, STATE_WHOLE, path, tokens)
-
-
-def state_load_file(Context context not None, path, n_token_capacity=None):
-    """Replace the memory of a context by the state in a file.
-
-    Parameters
-    ----------
-    path : path
-        What `state_save_file`, or llama.cpp, wrote.
-    n_token_capacity : int, optional
-        Most tokens to accept; any number by default.
-
-    Returns
-    -------
-    array.array
-        The tokens, as int32.
-
-    Raises
-    ------
-    StateError
-        As for `state_set`; also when there is no such file, or more tokens are in it.
-
-    Source: ``llama_state_load_file``, whose format this is.
-    """
-    return _load_file(context, STATE_WHOLE, path, n_token_capacity)
-
-
-def state_seq_size(Context context not None, seq_id, flags=StateFlags.NONE):
-    """Return the size of the state of a sequence in bytes, as it is now.
-
-    Source: ``llama_state_seq_get_size_ext``.
-    """
-    cdef int c_seq_id = state_checked_seq(context, seq_id)
-    cdef uint32_t c_flags = _flags(flags)
-    context_acquire(context)
-    try:
-        return state_measure(context, c_seq_id, c_flags)
-    finally:
-        context_release(context)
-
-
-def state_seq_get(Context context not None, seq_id, flags=StateFlags.NONE):
-    """Return the state of a sequence.
-
-    Parameters
-    ----------
-    seq_id : int
-        The sequence.
-    flags : StateFlags
-        ``PARTIAL_ONLY`` leaves out what can be cut back to an earlier position: only the sliding-window cache
-        or the recurrent state is saved, and it can be restored only while the rest of the sequence is still
-        in place. Models without either save everything. ``ON_DEVICE`` keeps the tensor data where it is: one
-        copy for each sequence, which the next such save of it replaces and which lasts until the context is
-        closed, and bytes that only this context can restore.
-
-    Returns
-    -------
-    bytes
-        Written in place by llama.cpp.
-
-    Raises
-    ------
-    StateError
-        The state can't be saved as it is, or not on the device; nothing was changed.
-
-    Thread safety: releases the GIL; one call on a context at a time.
-    Source: ``llama_state_seq_get_data_ext``.
-    """
-    cdef int c_seq_id = state_checked_seq(context, seq_id)
-    cdef uint32_t c_flags = _flags(flags)
-    context_acquire(context)
-    try:
-        return state_fetch(context, c_seq_id, c_flags)
-    finally:
-        context_release(context)
-
-
-def state_seq_get_into(Context context not None, seq_id, buffer, flags=StateFlags.NONE):
-    """Write the state of a sequence into memory of the caller.
-
-    Parameters
-    ----------
-    seq_id, flags
-        As for `state_seq_get`.
-    buffer : writable buffer
-        At least `state_seq_size` bytes.
-
-    Returns
-    -------
-    int
-        Number of bytes written.
-
-    Raises
-    ------
-    StateError
-        The buffer is too small, or as for `state_seq_get`; nothing was changed.
-
-    Source: ``llama_state_seq_get_data_ext``.
-    """
-    return _get_into(context, state_checked_seq(context, seq_id), buffer, _flags(flags))
-
-
-def state_seq_set(Context context not None, seq_id, data, flags=StateFlags.NONE):
-    """Replace a sequence by a saved state, which may be that of another sequence or context.
-
-    Parameters
-    ----------
-    seq_id : int
-        The sequence to replace.
-    data : buffer
-        What `state_seq_get` returned.
-    flags : StateFlags
-        Those that it was saved with.
-
-    Raises
-    ------
-    StateError
-        The bytes are not a state that this sequence can take. What was found before anything was touched left
-        the sequence as it was; otherwise the sequence is empty: the message says which.
-
-    Thread safety: releases the GIL; one call on a context at a time.
-    Source: ``llama_state_seq_set_data_ext``.
-    """
-    cdef int c_seq_id = state_checked_seq(context, seq_id)
-    cdef uint32_t c_flags = _flags(flags)
-    cdef const uint8_t[::1] view = _bytes(data)
-    context_acquire(context)
-    try:
-        state_restore(context, c_seq_id, &view[0] if view.shape[0] else NULL, view.shape[0], c_flags)
-    finally:
-        context_release(context)
-
-
-def state_seq_save_file(Context context not None, path, seq_id, tokens=()):
-    """Write the state of a sequence to a file, along with its tokens.
-
-    Parameters
-    ----------
-    path : path
-        Replaced as a whole once everything is written.
-    seq_id : int
-        The sequence.
-    tokens : buffer of int32, or sequence of int
-        Kept in the file for whoever loads it.
-
-    Raises
-    ------
-    StateError
-        As for `state_save_file`.
-
-    Source: ``llama_state_seq_save_file``, whose format this is.
-    """
-    _save_file(context, state_checked_seq(context, seq_id), path, tokens)
-
-
-def state_seq_load_file(Context context not None, path, dest_seq_id, n_token_capacity=None):
-    """Replace a sequence by the state in a file.
-
-    Parameters
-    ----------
-    path : path
-        What `state_seq_save_file`, or llama.cpp, wrote.
-    dest_seq_id : int
-        The sequence to replace.
-    n_token_capacity : int, optional
-        Most tokens to accept; any number by default.
-
-    Returns
-    -------
-    array.array
-        The tokens, as int32.
-
-    Raises
-    ------
-    StateError
-        As for `state_seq_set`; also when there is no such file, or more tokens are in it.
-
-    Source: ``llama_state_seq_load_file``, whose format this is.
-    """
-    return _load_file(context, state_checked_seq(context, dest_seq_id), path, n_token_capacity)
+cdef State state_wrap(Context context):
+    cdef State state = State.__new__(State)
+    state._context = context
+    return state
 
 
 cdef size_t _get_into(Context context, int seq_id, object buffer, uint32_t flags) except? 0:

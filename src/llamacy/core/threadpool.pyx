@@ -28,6 +28,7 @@ ctypedef c_ggml.ggml_threadpool_t (*_new_t)(c_ggml.ggml_threadpool_params* param
 ctypedef void (*_free_t)(c_ggml.ggml_threadpool_t pool) noexcept nogil
 
 
+@cython.final
 @cython.no_gc_clear
 cdef class ThreadPool:
     """Threads of the CPU backend, for `Context.attach_threadpool`.
@@ -55,8 +56,8 @@ cdef class ThreadPool:
     ValueError, TypeError
         A number is out of range, or `strict_cpu` comes without `cpu_mask`.
     BackendError
-        This system does not allow the priority or the CPUs, or this build can't honour `poll` or `paused`: a build with
-        OpenMP leaves starting and waiting to the OpenMP runtime.
+        This system does not allow the priority or the CPUs, or this build can't honour an option: with OpenMP, `poll`
+        and `paused` have no effect, and `cpu_mask` and `priority` none on a single thread.
 
     Lifetime
     --------
@@ -66,7 +67,8 @@ cdef class ThreadPool:
     -------------
     A pool computes one graph at a time: contexts that share one must not decode at the same time.
 
-    CPUs and priority are given to the thread that decodes, too, and it keeps them afterwards.
+    CPUs and priority are given to the calling thread, too, and it keeps them: to the one that decodes with OpenMP, else
+    to the one that makes the pool (or decodes first, if it was made paused).
 
     Source: ``ggml_threadpool_new``, ``ggml_threadpool_free``.
     """
@@ -98,6 +100,12 @@ cdef class ThreadPool:
             raise BackendError(
                 f"{'poll' if poll is not None else 'paused'} has no effect in this build, whose threads are those of "
                 "OpenMP; leave it out, or install llamacy with CMAKE_ARGS=-DGGML_OPENMP=OFF"
+            )
+        if with_openmp and self.n_threads == 1 and (cpu_mask is not None or self.priority != ThreadPriority.NORMAL):
+            # ggml_graph_compute() leaves a single thread as it is
+            raise BackendError(
+                f"{'cpu_mask' if cpu_mask is not None else 'priority'} has no effect on a pool of one thread in this "
+                "build, whose threads are those of OpenMP; leave it out, or give the pool two threads"
             )
         self.poll = None if with_openmp else 50 if poll is None else poll
         _check_allowed(self.cpu_mask, self.priority)

@@ -219,7 +219,7 @@ cdef class Vocab:
 
     def is_eog(self, int32_t token):
         """Return whether the token ends a generation."""
-        return c_llama.llama_vocab_is_eog(_checked(self, token), token)
+        return c_llama.llama_vocab_is_eog(vocab_handle(self), token)
 
     def is_control(self, int32_t token):
         """Return whether the token is a control token, which has no text of its own."""

@@ -147,7 +147,8 @@ class Request:
                 yield token
                 return
             yield token
-        self.finish_reason = "length"
+        if self.finish_reason is None:
+            self.finish_reason = "length"
 
     def end(self) -> None:
         """End the request."""

@@ -1,0 +1,10 @@
+from typing import NoReturn, final
+
+__all__ = ["ArrayExport", "ExportCount"]
+
+@final
+class ExportCount: ...
+
+@final
+class ArrayExport:
+    def __init__(self, *args: object, **kwargs: object) -> NoReturn: ...
