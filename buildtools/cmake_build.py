@@ -239,8 +239,7 @@ def _first_error(lines: list[str]) -> str:
 
 
 def _refuse_unused(output: str, options: BuildOptions, tree: Path) -> None:
-    """Refuse definitions of CMAKE_ARGS that no CMake file read: a mistyped GPU switch must not give a CPU "
-    "build."""
+    """Refuse definitions of CMAKE_ARGS that no CMake file read: a mistyped GPU switch must not give a CPU build."""
     match = re.search(
         r"Manually-specified variables were not used by the project:\n(.*?)(?:\n\S|\n--|\Z)",
         output,

@@ -28,8 +28,7 @@ class BuildBase(build):
 
 
 class BuildNative(build_ext):
-    """build_ext that first builds llama.cpp, then the modules against it, and puts the libraries beside "
-    "them."""
+    """build_ext that first builds llama.cpp, then the modules against it, and puts the libraries beside them."""
 
     def run(self) -> None:
         try:
@@ -61,8 +60,7 @@ class BuildNative(build_ext):
             self._remove_leftovers(package)
 
     def _remove_leftovers(self, package: Path) -> None:
-        """Remove files of earlier builds from the build folder: a module that was renamed must not be "
-        "shipped twice."""
+        """Remove files of earlier builds from the build folder: a module that was renamed must not be shipped twice."""
         python = self.get_finalized_command("build_py")
         wanted = {Path(name).resolve() for name in (*python.get_outputs(include_bytecode=False), *self.get_outputs())}
         for path in sorted(package.rglob("*")):

@@ -59,8 +59,7 @@ def compile_flags(options: BuildOptions) -> tuple[list[str], list[str], list[tup
     """Arguments of the compiler and of the linker, and macros."""
     macros: list[tuple[str, str | None]] = []
     if options.linetrace:
-        # CYTHON_USE_SYS_MONITORING=0: coverage.py's Cython plugin needs the older tracing on Python 3.12 and
-        # newer.
+        # CYTHON_USE_SYS_MONITORING=0: coverage.py's Cython plugin needs the older tracing on Python 3.12 and newer.
         macros += [("CYTHON_TRACE_NOGIL", "1"), ("CYTHON_USE_SYS_MONITORING", "0")]
     if sys.platform == "win32":
         return ["/std:c++17", "/O2", "/EHsc"], [], macros

@@ -1,5 +1,4 @@
-"""From options to native libraries: tree, header check, build. `python -m buildtools.native` does it ahead "
-"of time."""
+"""From options to native libraries: tree, header check, build. `python -m buildtools.native` does it ahead of time."""
 
 from __future__ import annotations
 

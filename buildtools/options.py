@@ -1,5 +1,4 @@
-"""What the user asked for: `LLAMACY_*` variables and `CMAKE_ARGS`, with names that no longer exist "
-"refused."""
+"""What the user asked for: `LLAMACY_*` variables and `CMAKE_ARGS`, with names that no longer exist refused."""
 
 from __future__ import annotations
 
@@ -199,8 +198,7 @@ def check_names(definitions: list[tuple[str, str]], environ: Mapping[str, str], 
             if name.startswith(("GGML_", "LLAMA_")) and name not in mentioned:
                 raise BuildError(unknown_option(name, known) + ".")
     for name in sorted(environ):
-        # Only names known as build options: variables that ggml reads at run time (GGML_NO_BACKTRACE, ...)
-        # are fine.
+        # Only names known as build options: variables that ggml reads at run time (GGML_NO_BACKTRACE, ...) are fine.
         told = replacement(name, known) if name.startswith("LLAMA_") or name in _RENAMED else None
         if told:
             raise BuildError(

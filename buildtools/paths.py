@@ -43,8 +43,7 @@ def tree() -> Path:
 
 
 def build_base(environ: Mapping[str, str]) -> Path:
-    """The folder of intermediate files; each kind of build has its own, so that one doesn't undo the "
-    "other."""
+    """The folder of intermediate files; each kind of build has its own, so that one doesn't undo the other."""
     base = ROOT / "build"
     for kind in ("SANITIZE", "LINETRACE", "SYSTEM_LLAMA", "WHEEL"):
         if environ.get(f"LLAMACY_{kind}", "") not in {"", "0"}:

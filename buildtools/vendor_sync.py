@@ -146,8 +146,7 @@ def _find(pin: Pin, settings: PipSettings, warnings: _Warnings) -> tuple[Any, st
         )
     failures: list[str] = []
     errors: tuple[type[Exception], ...] = (*_network_errors(), ValueError)
-    # One source after the other: an index that is down must not hide the others. The digest decides, not the
-    # source.
+    # One source after the other: an index that is down must not hide the others. The digest decides, not the source.
     sources: list[dict[str, Any]] = [{"find_links": [place]} for place in settings.find_links]
     sources += [{"index_urls": [url]} for url in settings.index_urls]
     for source in sources:

@@ -22,7 +22,7 @@ CORE_ORDER = [
     {"_loading", "model", "vocab", "imatrix", "quantize", "quantize_data", "quantize_run"},
     {"batch", "candidates"},
     {
-        "_creation",
+        "_context_life",
         "perf",
         "context",
         "decoding",

@@ -190,9 +190,9 @@ def test_context_cache_type_that_crashes_raises(make_model, kind):
         Context(make_model(), type_k=kind)
 
 
-def test_context_quantized_v_without_flash_attention_says_why(make_model):
+def test_context_quantized_v_without_flash_attention_says_why(smollm2_model):
     with pytest.raises(ContextCreateError, match="flash_attn"):
-        Context(make_model(), type_v="q8_0", flash_attn_type="disabled")
+        Context(smollm2_model, n_ctx=256, type_v="q8_0", flash_attn_type="disabled")
 
 
 def test_context_mtp_without_its_layers_raises(make_model):
@@ -359,4 +359,4 @@ def test_context_needs_a_model():
 def test_context_params_out_of_memory_says_so(make_model):
     params = context_params("llama")
     with pytest.raises(ContextCreateError):
-        Context(make_model(), **{**params, "n_ctx": 2**31 - 1})
+        Context(make_model(), **{**params, "n_ctx": 2**31 - 2**17})

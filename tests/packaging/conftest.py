@@ -1,5 +1,4 @@
-"""A pinned archive of a few small files, and places that serve it: a folder and a web server on this "
-"machine."""
+"""A pinned archive of a few small files, and places that serve it: a folder and a web server on this machine."""
 
 from __future__ import annotations
 

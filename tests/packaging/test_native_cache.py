@@ -1,5 +1,4 @@
-"""The cache of native builds: keys that change with what is built, and builds that appear whole or not at "
-"all."""
+"""The cache of native builds: keys that change with what is built, and builds that appear whole or not at all."""
 
 from __future__ import annotations
 

@@ -8,13 +8,15 @@ from libcpp cimport bool as cbool
 from llamacy.core._abort cimport abort_guard_begin, abort_guard_end
 from llamacy.core._callback cimport has_stashed, raise_stashed
 from llamacy.core._children cimport children_add, children_check, children_close, children_remove
-from llamacy.core._creation cimport (
+from llamacy.core._context_life cimport (
+    context_attach_threadpools,
     context_check_create,
     context_check_created,
     context_check_threads,
     context_drop_threadpools,
     context_free,
     context_retire_threadpools,
+    context_warm_up,
 )
 from llamacy.core._handle cimport CONTEXT, handle_opened
 from llamacy.core._status cimport native_error
@@ -34,7 +36,7 @@ from llamacy.core.model cimport Model, model_adopt, model_handle, model_unuse, m
 from llamacy.core.outputs cimport outputs_wrap
 from llamacy.core.params cimport ContextParams, params_make
 from llamacy.core.state cimport state_wrap
-from llamacy.core.threadpool cimport ThreadPool, threadpool_attach, threadpool_handle
+from llamacy.core.threadpool cimport ThreadPool
 from llamacy.native cimport llama as c_llama
 from llamacy.native cimport llama_ext as c_ext
 
@@ -299,24 +301,7 @@ cdef class Context:
         InUseError
             The memory is not empty.
         """
-        cdef Batch batch
-        cdef bint encoder = c_llama.llama_model_has_encoder(model_handle(self.model))
-        if self._memory != NULL and any(self.memory.seq_pos_max(seq_id) >= 0 for seq_id in range(self.n_seq_max)):
-            raise InUseError("warm_up clears the memory, which is not empty")
-        if self.n_vocab == 0 or self._n_embd_inp <= 0 or self._needs_state or self._draft_encoder:
-            return  # it computes from another model's hidden state only
-        vocab = self.model.vocab
-        token = next((token for token in (vocab.bos, vocab.eos) if token is not None), 0)
-        with Batch(1) as batch:
-            batch.add(token, 0, logits=True)
-            if encoder or self._memory == NULL:
-                self.encode(batch)
-            else:
-                self.decode(batch)
-        self.synchronize()
-        self._encoded = False
-        if self._memory != NULL:
-            self.memory.clear()
+        context_warm_up(self)
 
     # output
 
@@ -489,19 +474,7 @@ cdef class Context:
         """
         if pool_batch is None:
             pool_batch = pool
-        context_check_threads(self.n_threads, self.n_threads_batch, pool, pool_batch)
-        context_acquire(self)
-        try:
-            first = threadpool_handle(pool)
-            second = threadpool_handle(pool_batch)
-            threadpool_attach(pool)
-            threadpool_attach(pool_batch)
-            c_llama.llama_attach_threadpool(self._ptr, first, second)
-            context_retire_threadpools(self)
-            self._threadpool = pool
-            self._threadpool_batch = pool_batch
-        finally:
-            context_release(self)
+        context_attach_threadpools(self, pool, pool_batch)
 
     def detach_threadpool(self):
         """Go back to the thread pool that llama.cpp makes by itself.
@@ -516,12 +489,7 @@ cdef class Context:
     # adapters
 
     def set_adapters_lora(self, adapters):
-        """Use these LoRA adapters, and no others, from the next decode on.
-
-        Parameters
-        ----------
-        adapters : sequence of (LoraAdapter, float)
-            Adapters of this model and their scales; empty for none. They are kept alive while they are in use.
+        """Use these pairs of `LoraAdapter` and scale, and no other adapters, from the next decode on; keeps them alive.
 
         Raises
         ------
@@ -581,14 +549,9 @@ cdef class Context:
     # samplers that run on the backend
 
     def attach_sampler(self, int seq_id, chain):
-        """Let the backend run as much of a chain as it can for a sequence; the rest runs in `SamplerChain.sample`.
+        """Let the backend run as much of a `SamplerChain` as it can for a sequence; `SamplerChain.sample` runs the rest.
 
-        Parameters
-        ----------
-        seq_id : int
-            The sequence.
-        chain : SamplerChain
-            Kept alive until it is detached. A chain can be attached once in its life; clone it for more.
+        The chain is kept alive until it is detached. It can be attached once in its life; clone it for more.
 
         Raises
         ------

@@ -5,7 +5,7 @@ cimport cython
 from libc.stdint cimport int32_t
 
 from llamacy.core._callback cimport has_stashed, raise_stashed
-from llamacy.core._creation cimport context_drop_threadpools
+from llamacy.core._context_life cimport context_drop_threadpools
 from llamacy.core._status cimport native_error
 from llamacy.core.batch cimport Batch, batch_clear, batch_extend
 from llamacy.core.context cimport Context

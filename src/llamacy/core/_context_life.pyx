@@ -1,14 +1,15 @@
 # distutils: language = c++
-"""The two ends of a context's life: what must hold before it is created, and what to let go of when it is freed."""
+"""A context's life: what must hold when it is created, what it computes with, and what to let go of when it is freed."""
 
 from llamacy.core._handle cimport CONTEXT, handle_closed
 from llamacy.core.context cimport Context, context_disown
-from llamacy.core.decoding cimport context_handle
-from llamacy.core.model cimport Model, model_disown
-from llamacy.core.threadpool cimport ThreadPool, threadpool_detach
+from llamacy.core.batch cimport Batch
+from llamacy.core.decoding cimport context_acquire, context_handle, context_release
+from llamacy.core.model cimport Model, model_disown, model_handle
+from llamacy.core.threadpool cimport ThreadPool, threadpool_attach, threadpool_detach, threadpool_handle
 from llamacy.native cimport llama as c_llama
 
-from llamacy.errors import ContextCreateError
+from llamacy.errors import ContextCreateError, InUseError
 from llamacy.types import GgmlType
 
 # numbers in a block of all quantized types that a cache can have (ggml.c, type_traits)
@@ -60,6 +61,29 @@ cdef int context_check_created(Context self) except -1:
     return 0
 
 
+cdef int context_warm_up(Context self) except -1:
+    """Run one token through the model and forget it again."""
+    cdef Batch batch
+    cdef bint encoder = c_llama.llama_model_has_encoder(model_handle(self.model))
+    if self._memory != NULL and any(self.memory.seq_pos_max(seq_id) >= 0 for seq_id in range(self.n_seq_max)):
+        raise InUseError("warm_up clears the memory, which is not empty")
+    if self.n_vocab == 0 or self._n_embd_inp <= 0 or self._needs_state or self._draft_encoder:
+        return 0  # it computes from another model's hidden state only
+    vocab = self.model.vocab
+    token = next((token for token in (vocab.bos, vocab.eos) if token is not None), 0)
+    with Batch(1) as batch:
+        batch.add(token, 0, logits=True)
+        if encoder or self._memory == NULL:
+            self.encode(batch)
+        else:
+            self.decode(batch)
+    self.synchronize()
+    self._encoded = False
+    if self._memory != NULL:
+        self.memory.clear()
+    return 0
+
+
 cdef int context_check_threads(int n_threads, int n_threads_batch, ThreadPool pool, ThreadPool pool_batch) except -1:
     """Refuse to compute with more threads than a pool has, which llama.cpp does without a look."""
     if pool is not None and (n_threads > pool.n_threads or n_threads_batch > pool_batch.n_threads):
@@ -67,6 +91,24 @@ cdef int context_check_threads(int n_threads, int n_threads_batch, ThreadPool po
             f"the context computes with {n_threads} threads, and {n_threads_batch} for batches, but the pools have "
             f"{pool.n_threads} and {pool_batch.n_threads}"
         )
+    return 0
+
+
+cdef int context_attach_threadpools(Context self, ThreadPool pool, ThreadPool pool_batch) except -1:
+    """Compute with these pools from the next decode on."""
+    context_check_threads(self.n_threads, self.n_threads_batch, pool, pool_batch)
+    context_acquire(self)
+    try:
+        first = threadpool_handle(pool)
+        second = threadpool_handle(pool_batch)
+        threadpool_attach(pool)
+        threadpool_attach(pool_batch)
+        c_llama.llama_attach_threadpool(self._ptr, first, second)
+        context_retire_threadpools(self)
+        self._threadpool = pool
+        self._threadpool_batch = pool_batch
+    finally:
+        context_release(self)
     return 0
 
 
