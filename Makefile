@@ -5,6 +5,7 @@ PYTHON ?= python3
 VENV ?= .venv
 PY := $(VENV)/bin/python
 SANITIZE ?= address,undefined
+ASAN_TESTS ?= tests/core
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
 PROMPT ?= The three most important things to know about the sea are
@@ -45,15 +46,17 @@ cimport: $(VENV)/.dev $(VENV)/.installed ## build a wheel, install it elsewhere,
 bench: $(VENV)/.dev $(VENV)/.installed ## run the benchmarks against native loops
 	set -e; for file in benchmarks/bench_*.py; do $(PY) $$file $(BENCH_ARGS); done
 
+# Reports go into files: output of pytest would hide them. An allocation that is refused is no fault; tests ask for that.
 asan: .venv-asan/.installed ## the core tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	rm -rf build/asan-reports && mkdir -p build/asan-reports
-	LD_PRELOAD="$$($${CXX:-c++} -print-file-name=libasan.so) $$($${CXX:-c++} -print-file-name=libubsan.so) \
+	$${CXX:-c++} -std=c++17 -O1 -g -shared -fPIC buildtools/sanitize/new.cpp -o build/asan-new.so
+	LD_PRELOAD="$(CURDIR)/build/asan-new.so $$($${CXX:-c++} -print-file-name=libasan.so) $$($${CXX:-c++} -print-file-name=libubsan.so) \
 	$$($${CXX:-c++} -print-file-name=libstdc++.so)" \
-	ASAN_OPTIONS=detect_leaks=0:log_path=$(CURDIR)/build/asan-reports/asan \
-	UBSAN_OPTIONS=print_stacktrace=1:log_path=$(CURDIR)/build/asan-reports/ubsan \
-	PYTHONMALLOC=malloc .venv-asan/bin/python -m pytest -q -p no:cacheprovider tests/core $(PYTEST_ARGS)
-	@if ls build/asan-reports/* >/dev/null 2>&1; then \
-	echo "sanitizer reports in build/asan-reports:"; head -n 40 build/asan-reports/*; exit 1; fi
+	ASAN_OPTIONS=detect_leaks=0:verify_asan_link_order=0:allocator_may_return_null=1:log_path=$(CURDIR)/build/asan-reports/report \
+	UBSAN_OPTIONS=print_stacktrace=1:log_path=$(CURDIR)/build/asan-reports/report \
+	PYTHONMALLOC=malloc .venv-asan/bin/python -m pytest -q -p no:cacheprovider $(ASAN_TESTS) $(PYTEST_ARGS); \
+	status=$$?; if grep -rlE 'ERROR: AddressSanitizer|runtime error' build/asan-reports; then \
+	echo "sanitizer reports in the files above" >&2; exit 1; fi; exit $$status
 
 sdist: $(VENV)/.dev ## a source distribution that builds with the network off
 	$(PY) -m build --sdist --no-isolation --outdir dist

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from harness.cases import MARKS, Case, cases, growth_request, second_half
@@ -18,10 +20,17 @@ from harness.table import print_table, progress
 from harness.worker import Load, native_worker, python_worker
 from micro_model import micro_model
 
-# how much the cost of a token may grow from the first mark on, beyond what the native loop's grows
+# how much more a token may cost than in the native loop there plus what llamacy added at the first mark
 _GROWTH = 0.03
+# glibc returns memory to the system, or not, by what a process freed before: on both sides the same, so that page
+# faults of one side don't count as speed of the other
+_STEADY_MALLOC = {
+    "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
+    "MALLOC_TRIM_THRESHOLD_": str(4 << 30),
+    "MALLOC_TOP_PAD_": str(64 << 20),
+}
 # rounds of the slow peers: enough for factors
-_PEER_ROUNDS = 3
+_PEER_ROUNDS = 6
 
 
 def main() -> int:
@@ -35,6 +44,7 @@ def main() -> int:
     parser.add_argument("--only", default="", help="only cases with this in 'model: name'")
     parser.add_argument("--json", type=Path, help="write all ratios here as well")
     arguments = parser.parse_args()
+    os.environ.update(_STEADY_MALLOC)
     real = model_path(arguments)
     models = {"micro": micro_model(real), "smollm2": real}
     venvs = {"llama-cpp-python": arguments.llama_cpp_python, "xllamacpp": arguments.xllamacpp}
@@ -42,7 +52,8 @@ def main() -> int:
     chosen = [case for case in cases(quick=arguments.quick) if arguments.only in f"{case.model}: {case.name}"]
     print("n_threads=1; milliseconds of CPU time a token; ratio native/llamacy: median and quartiles")
     rows = measure(chosen, models, arguments.sets)
-    print_rows(rows)
+    if rows:
+        print_rows(rows)
     if arguments.only in "micro: growth":
         growth = measure_growth(models["micro"], arguments.sets, 2 if arguments.quick else 4)
         print_rows(growth)
@@ -84,14 +95,17 @@ def measure_growth(path: Path, n_sets: int, rounds: int) -> list[dict[str, Any]]
             with native_worker(load) as native, python_worker("llamacy", load) as llamacy:
                 progress(f"set {number + 1} of {n_sets}: growth, {'streamed text' if text else 'generate'}")
                 alternate((native, llamacy), growth_request(text), rounds, series)
-        first = None
+        added = None
         for mark in MARKS:
             span = second_half(mark)
             ratios = {clock: series.ratio("llamacy", "native", span, clock) for clock in CLOCKS}
-            first = first or ratios["cpu"].median
-            growth = first / ratios["cpu"].median - 1
+            native_s = median(series.seconds("native", span, "cpu"))
+            n_tokens = mark - mark // 2
+            difference = median(series.differences("llamacy", "native", span, "cpu"))
+            added = difference / n_tokens if added is None else added
+            growth = (difference - added * n_tokens) / (native_s + added * n_tokens)
             name = f"{'streamed text' if text else 'generate'}, token {mark}"
-            row = _fields("micro", name, series, span, mark - mark // 2, ratios)
+            row = _fields("micro", name, series, span, n_tokens, ratios)
             rows.append({**row, "target": None, "growth": growth, "kept": growth <= _GROWTH})
     progress()
     return rows
@@ -107,15 +121,15 @@ def measure_peers(
             load = Load(path)
             with python_worker("llamacy", load) as llamacy, python_worker(name, load, str(python)) as peer:
                 for case in chosen:
-                    if case.model != model or (case.request.text is False and name == "xllamacpp"):
+                    if case.model != model or (name == "xllamacpp" and not case.request.text):
                         continue
                     progress(f"{name}: {model}, {case.name}")
                     series = alternate((llamacy, peer), case.request, _PEER_ROUNDS)
                     own, other = (
-                        milliseconds(series.seconds(worker.name, case.measure, "wall")) / case.n_tokens
+                        milliseconds(series.seconds(worker.name, case.measure, "cpu")) / case.n_tokens
                         for worker in (llamacy, peer)
                     )
-                    ratio = series.ratio("llamacy", name, case.measure, "wall")
+                    ratio = series.ratio("llamacy", name, case.measure, "cpu")
                     found.append((case, name, own, other, ratio))
     progress()
     return found
@@ -166,7 +180,7 @@ def print_rows(rows: list[dict[str, Any]]) -> None:
 
 def print_peers(found: list[tuple[Case, str, float, float, Ratio]]) -> None:
     """Print the table of llamacy against peers."""
-    print("\nbeside peers: wall time in milliseconds a token; how many times as fast llamacy is")
+    print("\nbeside peers: milliseconds of CPU time a token; how many times as fast llamacy is")
     lines: list[tuple[str, ...]] = [("model", "case", "peer", "llamacy", "peer", "times as fast")]
     for case, name, own, other, ratio in found:
         lines.append((case.model, case.name, name, f"{own:.4f}", f"{other:.4f}", str(ratio)))

@@ -8,6 +8,8 @@ from statistics import median, quantiles
 
 from harness.worker import Answer, Request, Worker
 
+Measure = Callable[[Answer, str], float]
+
 CLOCKS = ("cpu", "wall")
 
 
@@ -21,11 +23,16 @@ class Series:
         """Add the answer of one process in a round."""
         self.answers.setdefault(name, []).append(answer)
 
-    def seconds(self, name: str, measure: Callable[[Answer, str], float], clock: str) -> list[float]:
+    def seconds(self, name: str, measure: Measure, clock: str) -> list[float]:
         """Return what a measure gives in each round."""
         return [measure(answer, clock) for answer in self.answers[name]]
 
-    def ratio(self, name: str, reference: str, measure: Callable[[Answer, str], float], clock: str) -> Ratio:
+    def differences(self, name: str, reference: str, measure: Measure, clock: str) -> list[float]:
+        """Return how many seconds longer a process takes than another, in each round."""
+        own, other = self.seconds(name, measure, clock), self.seconds(reference, measure, clock)
+        return [a - b for a, b in zip(own, other, strict=True)]
+
+    def ratio(self, name: str, reference: str, measure: Measure, clock: str) -> Ratio:
         """Return how fast a process is relative to another: 1 as fast, less is slower."""
         own, other = self.seconds(name, measure, clock), self.seconds(reference, measure, clock)
         return Ratio.of([b / a for a, b in zip(own, other, strict=True)])

@@ -40,7 +40,7 @@ class Run:
     def note(self) -> None:
         """Note the time."""
         self.wall.append(time.perf_counter())
-        self.cpu.append(time.thread_time())
+        self.cpu.append(time.process_time())
 
 
 class Engine(Protocol):

@@ -60,7 +60,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Answer:
-    """Seconds since the beginning of a request, at its marks and its end, of wall time and of CPU time."""
+    """Seconds since the beginning of a request, at its marks and its end: wall time, CPU time of the process."""
 
     n_tokens: int
     tokens: list[int]

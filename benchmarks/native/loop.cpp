@@ -49,7 +49,7 @@ double seconds(clockid_t clock) {
 }
 
 Moment now() {
-    return { seconds(CLOCK_MONOTONIC), seconds(CLOCK_THREAD_CPUTIME_ID) };
+    return { seconds(CLOCK_MONOTONIC), seconds(CLOCK_PROCESS_CPUTIME_ID) };
 }
 
 long long peak_rss() {
@@ -133,14 +133,24 @@ void answer(const Request & request, const std::vector<llama_token> & tokens, co
     std::fflush(stdout);
 }
 
-void decode(llama_context * ctx, llama_token * tokens, int n) {
-    const int status = llama_decode(ctx, llama_batch_get_one(tokens, n));
+// The same batch as llamacy hands over: positions, sequences and outputs filled in, memory used again.
+void decode(llama_context * ctx, llama_batch & batch, const llama_token * tokens, int n, int n_past, bool output) {
+    for (int i = 0; i < n; i++) {
+        batch.token[i] = tokens[i];
+        batch.pos[i] = n_past + i;
+        batch.n_seq_id[i] = 1;
+        batch.seq_id[i][0] = 0;
+        batch.logits[i] = 0;
+    }
+    batch.logits[n - 1] = output;
+    batch.n_tokens = n;
+    const int status = llama_decode(ctx, batch);
     if (status != 0) {
         fail("llama_decode returned " + std::to_string(status));
     }
 }
 
-void run(llama_context * ctx, const llama_vocab * vocab, Request & request) {
+void run(llama_context * ctx, llama_batch & batch, const llama_vocab * vocab, const Request & request) {
     std::vector<llama_token> tokens;
     std::vector<Moment> times;
     std::string text;
@@ -156,11 +166,12 @@ void run(llama_context * ctx, const llama_vocab * vocab, Request & request) {
     llama_memory_seq_rm(llama_get_memory(ctx), 0, -1, -1);
     llama_sampler * sampler = make_sampler(request);
     for (int at = 0; at < n_prompt; at += n_batch) {
-        decode(ctx, request.prompt.data() + at, std::min(n_batch, n_prompt - at));
+        const int n = std::min(n_batch, n_prompt - at);
+        decode(ctx, batch, request.prompt.data() + at, n, at, at + n == n_prompt);
     }
     Moment first = begin;
     for (int n = 1; n <= request.n_generate; n++) {
-        llama_token token = llama_sampler_sample(sampler, ctx, -1);
+        const llama_token token = llama_sampler_sample(sampler, ctx, -1);
         tokens.push_back(token);
         if (request.text) {
             const int size = llama_token_to_piece(vocab, token, piece, sizeof(piece), 0, false);
@@ -177,7 +188,7 @@ void run(llama_context * ctx, const llama_vocab * vocab, Request & request) {
             break;
         }
         if (n < request.n_generate) {
-            decode(ctx, &token, 1);
+            decode(ctx, batch, &token, 1, n_prompt + n - 1, true);
         }
     }
     llama_sampler_free(sampler);
@@ -218,13 +229,14 @@ int main(int argc, char ** argv) {
     std::fflush(stdout);
 
     const llama_vocab * vocab = llama_model_get_vocab(model);
+    llama_batch batch = llama_batch_init(int32_t(llama_n_batch(ctx)), 0, 1);
     for (std::string line; std::getline(std::cin, line);) {
         std::istringstream words(line);
         std::string command;
         words >> command;
         Request request;
         if (command == "run" && parse(words, request)) {
-            run(ctx, vocab, request);
+            run(ctx, batch, vocab, request);
         } else if (command == "rss") {
             std::printf("{\"peak_rss_bytes\": %lld}\n", peak_rss());
             std::fflush(stdout);
@@ -232,6 +244,7 @@ int main(int argc, char ** argv) {
             fail("what does this mean: " + line.substr(0, 80));
         }
     }
+    llama_batch_free(batch);
     llama_free(ctx);
     llama_model_free(model);
     llama_backend_free();

@@ -12,9 +12,9 @@ from llamacy.core.gguf import Gguf as Gguf
 from llamacy.core.memory import Memory as Memory
 from llamacy.core.model import Model as Model
 from llamacy.core.quantize import quantize as quantize
-from llamacy.core.sampler import Candidates as Candidates
-from llamacy.core.sampler import CustomSampler as CustomSampler
-from llamacy.core.sampler import Sampler as Sampler
+from llamacy.core.candidates import Candidates as Candidates
+from llamacy.core.custom_sampler import CustomSampler as CustomSampler
+from llamacy.core.samplers import Sampler as Sampler
 from llamacy.core.sampler import SamplerChain as SamplerChain
 from llamacy.core.threadpool import ThreadPool as ThreadPool
 from llamacy.core.vocab import Vocab as Vocab
