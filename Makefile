@@ -32,7 +32,7 @@ test: $(VENV)/.dev $(VENV)/.installed ## set up .venv, install, run all tests
 lint: $(VENV)/.dev ## ruff and cython-lint
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
-	$(VENV)/bin/cython-lint src
+	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/cython-lint src
 
 types: $(VENV)/.dev $(VENV)/.installed ## mypy --strict, and the stubs against the compiled modules
 	$(PY) -m mypy
@@ -44,7 +44,8 @@ cimport: $(VENV)/.dev $(VENV)/.installed ## build a wheel, install it elsewhere,
 	LLAMACY_WHEEL_DIR=$(CURDIR)/build/cimport-dist $(PY) -m pytest -q tests/cimport
 
 bench: $(VENV)/.dev $(VENV)/.installed ## run the benchmarks against native loops
-	set -e; for file in benchmarks/bench_*.py; do $(PY) $$file $(BENCH_ARGS); done
+	@status=0; for name in import memory; do $(PY) benchmarks/bench_$$name.py || status=1; done; \
+	$(PY) benchmarks/bench_decode.py $(BENCH_ARGS) || status=1; exit $$status
 
 # Reports go into files: output of pytest would hide them. An allocation that is refused is no fault; tests ask for that.
 asan: .venv-asan/.installed ## the core tests under AddressSanitizer and UndefinedBehaviorSanitizer

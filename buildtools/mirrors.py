@@ -155,9 +155,7 @@ class _MirrorParser:
             field_name, type_ = self.types.variable(self._declarator_tokens(line.text))
             member = _MEMBER.fullmatch(type_)
             if member:
-                fields.extend(
-                    (f"{field_name}.{inner}", inner_type) for inner, inner_type in self.members[type_]
-                )
+                fields.extend((f"{field_name}.{inner}", inner_type) for inner, inner_type in self.members[type_])
             else:
                 fields.append((field_name, type_))
         if c_name and _MEMBER.fullmatch(c_name):

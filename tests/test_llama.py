@@ -231,7 +231,6 @@ def test_unknown_parameter_raises_and_leaves_nothing_open():
         Llama(data("llama.gguf"), n_context=5)
 
 
-
 def test_random_seed_differs_between_processes():
     # reported as SC-003: the "random" seed gave the same first reply in every process
     code = f"""

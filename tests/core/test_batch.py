@@ -28,7 +28,9 @@ def test_extend_marks_the_outputs(logits, outputs):
         assert batch.positions.tolist() == [5, 6, 7]
 
 
-@pytest.mark.parametrize("tokens", [[1, 2], (1, 2), range(1, 3), np.array([1, 2], np.int32), np.array([1, 2], np.int64)])
+@pytest.mark.parametrize(
+    "tokens", [[1, 2], (1, 2), range(1, 3), np.array([1, 2], np.int32), np.array([1, 2], np.int64)]
+)
 def test_extend_takes_buffers_and_sequences(tokens):
     with Batch(2) as batch:
         batch.extend(tokens, 0)

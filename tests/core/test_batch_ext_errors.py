@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from llamacy.core import state
 from llamacy.core._handle import live_handles
 from llamacy.core.adapter import adapters_set
 from llamacy.core.batch import Batch

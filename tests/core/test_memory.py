@@ -147,7 +147,7 @@ def test_seq_add_shifts_positions(make_model, make_context):
     assert (context.memory.seq_pos_min(0), context.memory.seq_pos_max(0)) == (0, len(tokens) - 3)
     fresh = make_context(model, **context_params("llama"))
     decode(fresh, tokens[2:])
-    # keys are rotated again, values of the first layer are those of a fresh evaluation; deeper ones saw the removed tokens
+    # not the logits of a fresh evaluation: deeper layers saw the removed tokens
     assert np.isfinite(decode(context, [265], len(tokens) - 2)).all()
 
 

@@ -14,8 +14,8 @@ from typing import Any
 import gguf
 import numpy as np
 import pytest
-from llamacy.core.gguf import Gguf
 
+from llamacy.core.gguf import Gguf
 from llamacy.core.model import Model
 from llamacy.errors import LoadCancelledError, ModelFormatError
 from llamacy.types import GgmlType, LoadMode

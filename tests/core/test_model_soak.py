@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from llamacy.core.gguf import Gguf
-from llamacy.core.threadpool import ThreadPool
 
 from llamacy import Sampler, SamplerChain
 from llamacy.core._handle import live_handles
@@ -18,7 +16,9 @@ from llamacy.core.adapter import LoraAdapter
 from llamacy.core.batch import Batch
 from llamacy.core.context import Context
 from llamacy.core.control_vector import ControlVector
+from llamacy.core.gguf import Gguf
 from llamacy.core.model import Model
+from llamacy.core.threadpool import ThreadPool
 from tests.helpers import models
 from tests.helpers.process import rss_bytes
 

@@ -6,8 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from llamacy.core.sampler import SamplerChain
-from llamacy.core.samplers import Sampler
 
 from llamacy.core.batch import Batch
 from llamacy.core.perf import (
@@ -20,6 +18,8 @@ from llamacy.core.perf import (
     perf_sampler,
     perf_sampler_reset,
 )
+from llamacy.core.sampler import SamplerChain
+from llamacy.core.samplers import Sampler
 from llamacy.errors import ClosedError
 from tests.core.test_adapter import EXACT, TOKENS
 

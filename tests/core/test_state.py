@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from llamacy.core import state
 from llamacy.core.batch import Batch
 from llamacy.errors import MemoryOperationError, StateError
 from llamacy.types import StateFlags

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from llamacy.core import state
 from llamacy.core.context import Context
 from llamacy.core.model import Model
 from llamacy.errors import DecodeError, StateError

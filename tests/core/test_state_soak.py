@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from llamacy.core import state
 from llamacy.core.batch_ext import ExtendedBatch
 from llamacy.core.context import Context
 from llamacy.core.model import Model

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 
@@ -36,7 +37,7 @@ def expected_text(data: bytes, stop: list[str]) -> str:
 
 def split(data: bytes, cuts: list[int]) -> list[bytes]:
     borders = [0, *sorted(cut % (len(data) + 1) for cut in cuts), len(data)]
-    return [data[a:b] for a, b in zip(borders, borders[1:], strict=False)]
+    return [data[a:b] for a, b in itertools.pairwise(borders)]
 
 
 @given(st.text(), st.lists(st.integers(0, 10**6), max_size=8))

@@ -76,9 +76,7 @@ def check_c() -> Compile:
 @pytest.fixture(scope="session")
 def gnu_c(check_c: Compile) -> Compile:
     """The C compiler, when it is GCC, which alone can list the functions that it saw declared."""
-    version = subprocess.run(
-        [*_compiler("CC", "gcc", "cc"), "--version"], capture_output=True, text=True, check=True
-    )
+    version = subprocess.run([*_compiler("CC", "gcc", "cc"), "--version"], capture_output=True, text=True, check=True)
     if "Free Software Foundation" not in version.stdout:
         pytest.skip("the C compiler is not GCC: -aux-info is not available")
     return check_c

@@ -34,9 +34,7 @@ def exported() -> set[str]:
             check=True,
             timeout=60,
         )
-        names.update(
-            line.split(" ", 2)[2].split("(")[0].split("@")[0] for line in listing.stdout.splitlines()
-        )
+        names.update(line.split(" ", 2)[2].split("(")[0].split("@")[0] for line in listing.stdout.splitlines())
     return names
 
 

@@ -59,15 +59,10 @@ THROWING_SAMPLE = {
 
 
 def _cython_scopes() -> dict[str, Any]:
-    options = CompilationOptions(
-        default_options, include_path=[str(ROOT / "src")], cplus=True, language_level=3
-    )
+    options = CompilationOptions(default_options, include_path=[str(ROOT / "src")], cplus=True, language_level=3)
     Errors.init_thread()
     context = Context.from_options(options)
-    return {
-        module: context.find_module(f"llamacy.native.{module}", need_pxd=True)
-        for module in ("handles", *HEADERS)
-    }
+    return {module: context.find_module(f"llamacy.native.{module}", need_pxd=True) for module in ("handles", *HEADERS)}
 
 
 @pytest.fixture(scope="module")
@@ -189,9 +184,5 @@ def test_functions_known_to_throw_are_declared_except_plus(scopes: dict[str, Any
 
 def test_every_declaration_may_be_used_without_the_gil(scopes: dict[str, Any]) -> None:
     for module in HEADERS:
-        held = [
-            entry.name
-            for entry in _own_entries(scopes[module])
-            if entry.is_cfunction and not entry.type.nogil
-        ]
+        held = [entry.name for entry in _own_entries(scopes[module]) if entry.is_cfunction and not entry.type.nogil]
         assert held == [], module

@@ -185,10 +185,7 @@ def test_compare_of_a_changed_header_names_the_change(
 
 
 def test_compare_of_reordered_fields_names_the_first(copied: Path) -> None:
-    old = (
-        "int32_t n_p_eval;   // number of prompt tokens\n"
-        "        int32_t n_eval;     // number of generated tokens"
-    )
+    old = "int32_t n_p_eval;   // number of prompt tokens\n        int32_t n_eval;     // number of generated tokens"
     _change(copied, "llama", old, "int32_t n_eval; int32_t n_p_eval;")
     assert _messages(copied) == [
         "llama.h: struct llama_perf_context_data: field n_eval is number 5, mirror has n_p_eval there"
@@ -200,9 +197,7 @@ def test_compare_of_a_handle_of_another_type_names_it(copied: Path, tmp_path: Pa
     shutil.copytree(MIRRORS, mirrors)
     handles = mirrors / "handles.pxd"
     text = handles.read_text(encoding="utf-8")
-    handles.write_text(
-        text.replace("ctypedef int32_t llama_pos", "ctypedef int64_t llama_pos"), encoding="utf-8"
-    )
+    handles.write_text(text.replace("ctypedef int32_t llama_pos", "ctypedef int64_t llama_pos"), encoding="utf-8")
     assert _messages(copied, mirrors) == [
         "llama.h: typedef llama_pos: is `int32_t`, mirror has `int64_t`",
         "handles.pxd: typedef llama_pos: is `int32_t`, mirror has `int64_t`",

@@ -12,8 +12,8 @@ LEARNED_POSITIONS = frozenset(("bert", "gpt2", "mpt", "starcoder"))
 LAYER_INPUTS = frozenset(
     (
         "bailingmoe3", "deepseek4", "gemma4", "gpt-oss", "hunyuan_vl", "k2-horizon", "lfm2", "llama", "mimo2",
-        "minimax-01", "minimax-m2", "muse-glimmer", "nanbeige", "nemotron_h", "qwen3", "qwen35", "qwen35moe", "qwen3moe",
-        "qwen3next", "qwen4exp",
+        "minimax-01", "minimax-m2", "muse-glimmer", "nanbeige", "nemotron_h", "qwen3", "qwen35", "qwen35moe",
+        "qwen3moe", "qwen3next", "qwen4exp",
     )
 )  # fmt: skip
 

@@ -1,5 +1,5 @@
 # distutils: language = c++
-"""A context's life: what must hold when it is created, what it computes with, and what to let go of when it is freed."""
+"""A context's life: what must hold when it is created, what it computes with, and what goes when it is freed."""
 
 from llamacy.core._handle cimport CONTEXT, handle_closed
 from llamacy.core.context cimport Context, context_disown
@@ -33,8 +33,8 @@ cdef int context_check_create(Model model, Context ctx_other, const void* params
         if type_name not in ("F32", "F16", "BF16") and _head_size(model, letter) % _QUANT_BLOCK:
             # llama.cpp looks at this with flash attention only, and gives wrong logits without it
             raise ContextCreateError(
-                f"a cache of type {type_name} needs heads of a multiple of {_QUANT_BLOCK} numbers, but the {letter}s of "
-                f"this model have {_head_size(model, letter)}"
+                f"a cache of type {type_name} needs heads of a multiple of {_QUANT_BLOCK} numbers, but the {letter}s "
+                f"of this model have {_head_size(model, letter)}"
             )
     return 0
 

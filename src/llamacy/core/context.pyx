@@ -549,7 +549,7 @@ cdef class Context:
     # samplers that run on the backend
 
     def attach_sampler(self, int seq_id, chain):
-        """Let the backend run as much of a `SamplerChain` as it can for a sequence; `SamplerChain.sample` runs the rest.
+        """Let the backend run what it can of a `SamplerChain` for a sequence; `SamplerChain.sample` runs the rest.
 
         The chain is kept alive until it is detached. It can be attached once in its life; clone it for more.
 

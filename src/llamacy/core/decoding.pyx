@@ -155,8 +155,8 @@ cdef int _compute(Context self, Batch batch, bint encode) except? -1000 nogil:
             context_check_decoder(self)
         n_outputs = _check_batch(self, batch, encode or self._memory == NULL)
         c = (<c_llama.llama_batch*>batch._c)[0]
-        positions = _packed_positions(batch)
-        if positions != NULL:
+        if batch.n_pos_per_embd > 1 and batch._n_tokens < batch.capacity:
+            positions = _packed_positions(batch)
             c.pos = positions
         try:
             status = c_llama.llama_encode(self._ptr, c) if encode else c_llama.llama_decode(self._ptr, c)
@@ -281,7 +281,7 @@ cdef int context_check_encoder(Context self, bint tokens) except -1 nogil:
     if self._draft_encoder and tokens:
         with gil:
             raise InvalidBatchError(
-                f"the encoder of {self.model.architecture!r} takes features of its target, not tokens; use an ExtendedBatch"
+                f"the encoder of {self.model.architecture!r} takes features of its target; use an ExtendedBatch"
             )
     return 0
 
@@ -355,12 +355,10 @@ cdef int _check_batch(Context self, Batch batch, bint all_outputs) except -1 nog
     return n_outputs
 
 
-cdef int32_t* _packed_positions(Batch batch) except? NULL nogil:
-    """Return the position sections without the gaps of unused capacity, or NULL where there are none."""
+cdef int32_t* _packed_positions(Batch batch) except NULL nogil:
+    """Return the position sections without the gaps of unused capacity."""
     cdef int32_t* packed
     cdef int section
-    if batch.n_pos_per_embd == 1 or batch._n_tokens == batch.capacity:
-        return NULL
     packed = <int32_t*>malloc(sizeof(int32_t) * batch.n_pos_per_embd * batch._n_tokens)
     if packed == NULL:
         with gil:

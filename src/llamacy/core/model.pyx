@@ -187,7 +187,7 @@ cdef class Model:
 
     @property
     def ftype(self):
-        """`FileType` of the file, told by its tensors where the file doesn't say; None for one that has no name here."""
+        """`FileType` of the file, told by its tensors where the file doesn't say; None where it has no name here."""
         value = <int>c_llama.llama_model_ftype(model_handle(self)) & ~<int>c_llama.LLAMA_FTYPE_GUESSED
         return FileType(value) if value in FileType.__members__.values() else None
 

@@ -11,7 +11,6 @@ from llamacy.core.context cimport Context
 from llamacy.core.decoding cimport (
     context_acquire,
     context_embeddings_ith,
-    context_handle,
     context_logits_ith,
     context_release,
 )

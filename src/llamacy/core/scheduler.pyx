@@ -230,8 +230,8 @@ cdef int _take(Batch batch, Sequence sequence, int n) except -1:
 cdef int _resync(Scheduler self) except -1:
     """Set the cursors to what the memory holds after a step that ended in the middle.
 
-    A sequence whose tokens are all in the memory, but none was sampled, gives its last one back: decoding it again brings
-    the row to sample from.
+    A sequence whose tokens are all in the memory, but none was sampled, gives its last one back: decoding it again
+    brings the row to sample from.
     """
     cdef Sequence sequence
     memory = self.context.memory
