@@ -34,7 +34,7 @@ def ids(path: Path) -> str:
         path
         for suffix in ("*.py", "*.pyi", "*.pyx", "*.pxd", "*.h")
         for path in sorted(PACKAGE.rglob(suffix))
-        if path.parent.name != "native" and "_lib" not in path.parts
+        if path.parent.name not in ("native", "include") and "_lib" not in path.parts
     ],
     ids=ids,
 )
@@ -44,11 +44,12 @@ def test_module_is_small(path: Path) -> None:
 
 
 def _files_of_the_project() -> list[Path]:
+    built = {"_lib", "include", "build", "__pycache__"}
     folders = ("src", "tests", "buildtools", "benchmarks", "docs", "examples")
     suffixes = {".py", ".pyi", ".pyx", ".pxd", ".h", ".hpp", ".c", ".cpp", ".md", ".toml", ".txt", ".cmake", ".map"}
     return [
         path for folder in folders for path in sorted((REPO / folder).rglob("*"))
-        if path.suffix in suffixes and path.is_file() and not {"_lib", "build", "__pycache__"} & set(path.parts)
+        if path.suffix in suffixes and path.is_file() and not built & set(path.parts)
     ]  # fmt: skip
 
 

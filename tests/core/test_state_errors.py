@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from llamacy.core import state
 from llamacy.core.batch import Batch
 from llamacy.errors import ClosedError, StateError
 from llamacy.types import StateFlags
@@ -492,9 +491,8 @@ def test_file_that_can_not_be_read_is_refused_before_anything_changes(
             load(path)
     # the two kinds of files are not taken for each other
     path.write_bytes(good)
-    other_kind = state.state_seq_load_file if whole else state.state_load_file
     with pytest.raises(StateError, match="is not a file with the state"):
-        other_kind(context, path, 0)
+        context.state.seq_load_file(path, 0) if whole else context.state.load_file(path, 0)
     assert context.memory.seq_pos_max(0) == len(PROMPT) - 1
     assert list(load(path, len(PROMPT))) == PROMPT
     assert path.read_bytes() == good

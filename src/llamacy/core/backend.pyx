@@ -25,6 +25,9 @@ ctypedef c_backend.ggml_backend_reg_t (*_rpc_add_server_t)(const char* endpoint)
 cdef object _lock = threading.Lock()
 cdef bint _ready = False
 
+# only this module may make these objects: an empty one would lead native code astray
+cdef bint _wrapping = False
+
 
 cdef class Device:
     """One compute device: the CPU, a GPU, an accelerator.
@@ -34,8 +37,9 @@ cdef class Device:
     Source: ``ggml_backend_dev_*`` of ggml-backend.h.
     """
 
-    def __init__(self):
-        raise TypeError("devices are found, not made: use llamacy.devices()")
+    def __cinit__(self):
+        if not _wrapping:
+            raise TypeError("devices are found, not made: use llamacy.devices()")
 
     @property
     def name(self):
@@ -106,7 +110,13 @@ cdef class Device:
 
 
 cdef Device device_wrap(c_backend.ggml_backend_dev_t dev):
-    cdef Device device = Device.__new__(Device)
+    global _wrapping
+    cdef Device device
+    _wrapping = True
+    try:
+        device = Device.__new__(Device)
+    finally:
+        _wrapping = False
     device._ptr = dev
     return device
 

@@ -16,6 +16,9 @@ __all__ = ["Memory"]
 cdef enum:
     POSITION_MAX = 1 << 30
 
+# only this module may make these objects: an empty one would lead native code astray
+cdef bint _wrapping = False
+
 
 @cython.final
 @cython.no_gc_clear
@@ -29,8 +32,9 @@ cdef class Memory:
     Source: ``llama_memory_*``.
     """
 
-    def __init__(self):
-        raise TypeError("a memory belongs to a context: use Context.memory")
+    def __cinit__(self):
+        if not _wrapping:
+            raise TypeError("a memory belongs to a context: use Context.memory")
 
     def __repr__(self):
         if self._context._ptr == NULL:
@@ -199,7 +203,13 @@ cdef class Memory:
 
 
 cdef Memory memory_wrap(Context context):
-    cdef Memory memory = Memory.__new__(Memory)
+    global _wrapping
+    cdef Memory memory
+    _wrapping = True
+    try:
+        memory = Memory.__new__(Memory)
+    finally:
+        _wrapping = False
     memory._context = context
     return memory
 

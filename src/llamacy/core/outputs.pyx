@@ -27,6 +27,9 @@ __all__ = ["Outputs", "Rows"]
 
 cdef char* _FLOAT = "f"  # struct format
 
+# only this module may make these objects: an empty one would lead native code astray
+cdef bint _wrapping = False
+
 
 @cython.final
 @cython.no_gc_clear
@@ -42,8 +45,9 @@ cdef class Rows:
     Source: ``llama_get_logits_ith`` and its relatives.
     """
 
-    def __init__(self):
-        raise TypeError("output rows come from a context, for instance Context.logits()")
+    def __cinit__(self):
+        if not _wrapping:
+            raise TypeError("output rows come from a context, for instance Context.logits()")
 
     def __getbuffer__(self, Py_buffer* view, int flags):
         if flags & PyBUF_WRITABLE == PyBUF_WRITABLE:
@@ -114,8 +118,9 @@ cdef class Outputs:
     Thread safety: as its context.
     """
 
-    def __init__(self):
-        raise TypeError("outputs belong to a context: use Context.outputs")
+    def __cinit__(self):
+        if not _wrapping:
+            raise TypeError("outputs belong to a context: use Context.outputs")
 
     def __len__(self):
         """Return the number of output rows."""
@@ -359,13 +364,25 @@ cdef class Outputs:
 
 
 cdef Outputs outputs_wrap(Context context):
-    cdef Outputs outputs = Outputs.__new__(Outputs)
+    global _wrapping
+    cdef Outputs outputs
+    _wrapping = True
+    try:
+        outputs = Outputs.__new__(Outputs)
+    finally:
+        _wrapping = False
     outputs._context = context
     return outputs
 
 
 cdef Rows row_view(Context context, const float* data, Py_ssize_t n_columns, bint logits):
-    cdef Rows rows = Rows.__new__(Rows)
+    global _wrapping
+    cdef Rows rows
+    _wrapping = True
+    try:
+        rows = Rows.__new__(Rows)
+    finally:
+        _wrapping = False
     rows._context = context
     rows._epoch = context.epoch
     rows._data = data
@@ -377,7 +394,13 @@ cdef Rows row_view(Context context, const float* data, Py_ssize_t n_columns, bin
 
 
 cdef Rows rows_view(Context context, const float* data, Py_ssize_t n_rows, Py_ssize_t n_columns, bint logits):
-    cdef Rows rows = Rows.__new__(Rows)
+    global _wrapping
+    cdef Rows rows
+    _wrapping = True
+    try:
+        rows = Rows.__new__(Rows)
+    finally:
+        _wrapping = False
     rows._context = context
     rows._epoch = context.epoch
     rows._data = data

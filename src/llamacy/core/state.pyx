@@ -47,6 +47,9 @@ __all__ = ["State"]
 cdef object _file_header = Struct("=III")
 cdef object _seq_header = Struct("=Ii")
 
+# only this module may make these objects: an empty one would lead native code astray
+cdef bint _wrapping = False
+
 
 @cython.final
 @cython.no_gc_clear
@@ -57,8 +60,9 @@ cdef class State:
     Source: ``llama_state_*``.
     """
 
-    def __init__(self):
-        raise TypeError("states belong to a context: use Context.state")
+    def __cinit__(self):
+        if not _wrapping:
+            raise TypeError("states belong to a context: use Context.state")
 
     def __repr__(self):
         return f"<State of {self._context!r}>"
@@ -349,7 +353,13 @@ cdef class State:
 
 
 cdef State state_wrap(Context context):
-    cdef State state = State.__new__(State)
+    global _wrapping
+    cdef State state
+    _wrapping = True
+    try:
+        state = State.__new__(State)
+    finally:
+        _wrapping = False
     state._context = context
     return state
 

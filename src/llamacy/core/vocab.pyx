@@ -19,6 +19,9 @@ __all__ = ["Vocab"]
 
 cdef array _int_array = array("i")
 
+# only this module may make these objects: an empty one would lead native code astray
+cdef bint _wrapping = False
+
 
 @cython.final
 @cython.no_gc_clear
@@ -31,8 +34,9 @@ cdef class Vocab:
     Thread safety: all methods may be called from several threads at once; meanwhile the model can't be closed.
     """
 
-    def __init__(self):
-        raise TypeError("a vocabulary belongs to a model: use Model.vocab")
+    def __cinit__(self):
+        if not _wrapping:
+            raise TypeError("a vocabulary belongs to a model: use Model.vocab")
 
     def __len__(self):
         return self.n_tokens
@@ -320,7 +324,13 @@ cdef class Vocab:
 
 
 cdef Vocab vocab_wrap(Model model):
-    cdef Vocab vocab = Vocab.__new__(Vocab)
+    global _wrapping
+    cdef Vocab vocab
+    _wrapping = True
+    try:
+        vocab = Vocab.__new__(Vocab)
+    finally:
+        _wrapping = False
     vocab._model = model
     vocab._ptr = c_llama.llama_model_get_vocab(model._ptr)
     vocab.n_tokens = c_llama.llama_vocab_n_tokens(vocab._ptr)
