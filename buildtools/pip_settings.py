@@ -92,7 +92,7 @@ def read_pip_settings(environ: Mapping[str, str] | None = None, files: list[Path
     indexes: tuple[str, ...] = ()
     if not no_index:
         indexes = (
-            values.get("index-url", "").strip() or "https://pypi.org/simple",
+            values.get("index-url", "").strip() or _default_index(),
             *lists["extra-index-url"],
         )
     return PipSettings(
@@ -140,3 +140,10 @@ def _without_password(url: str) -> str:
     if separator and "@" in rest.split("/", 1)[0]:
         rest = "****@" + rest.split("@", 1)[1]
     return scheme + separator + rest
+
+
+def _default_index() -> str:
+    """Return the index that is used when nobody names one: the one that unearth starts from."""
+    from unearth import PackageFinder
+
+    return str(PackageFinder().sources[0]["url"])

