@@ -1,5 +1,3 @@
-from typing import NoReturn
-
 from typing_extensions import disjoint_base
 
 from llamacy.types import DeviceType, NumaStrategy
@@ -8,7 +6,7 @@ __all__ = ["Device", "add_rpc_server", "backends", "devices", "initialize", "num
 
 @disjoint_base
 class Device:
-    def __init__(self) -> NoReturn: ...
+    def __init__(self) -> None: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
     @property
