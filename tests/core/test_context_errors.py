@@ -360,3 +360,42 @@ def test_context_params_out_of_memory_says_so(make_model):
     params = context_params("llama")
     with pytest.raises(ContextCreateError):
         Context(make_model(), **{**params, "n_ctx": 2**31 - 2**17})
+
+
+def test_decode_before_encode_raises(make_model, make_context, t5_path):
+    context = make_context(make_model(t5_path))
+    with pytest.raises(InvalidBatchError, match="encode first"):
+        decode(context, [25])
+
+
+def test_context_quantized_cache_with_small_heads_raises(make_model):
+    with pytest.raises(ContextCreateError, match="multiple of 32"):
+        Context(make_model(), type_k="q8_0", flash_attn_type="disabled")
+
+
+def test_attach_threadpool_with_too_few_threads_raises(make_model, make_context, closing):
+    from llamacy.core.threadpool import ThreadPool
+
+    context = make_context(make_model(), n_threads=2, n_threads_batch=2)
+    pool = closing(ThreadPool(1))
+    with pytest.raises(ValueError, match="2 threads"):
+        context.attach_threadpool(pool)
+    still_works(context)
+
+
+def test_shift_of_bf16_keys_raises(make_model, make_context):
+    from llamacy.errors import MemoryOperationError
+
+    context = make_context(make_model(), type_k="bf16", type_v="bf16")
+    decode(context, [5, 6])
+    with pytest.raises(MemoryOperationError, match="BF16"):
+        context.memory.seq_add(0, 0, -1, 1)
+    still_works(context)
+
+
+def test_switching_an_output_on_forgets_the_rows(make_model, make_context):
+    context = make_context(make_model("target.gguf"))
+    decode(context, [5])
+    context.set_embeddings_layer_inp(0)
+    with pytest.raises(OutputError):
+        context.outputs.layer_inputs(0)
