@@ -28,9 +28,11 @@ _HOMES = {
         "AdapterError BackendError BatchFullError ClosedError ConcurrentUseError ContextCreateError "
         "ContextLengthError DecodeAbortedError DecodeError DecodeFatalError DownloadError EncodeError "
         "GgufError "
-        "GrammarError InUseError InvalidBatchError LlamacyError LoadCancelledError MemoryOperationError "
+        "GrammarError GrammarSyntaxError InUseError InvalidBatchError LlamacyError LoadCancelledError "
+        "MemoryOperationError "
         "MemorySlotError ModelFormatError ModelLoadError ModelNotFoundError ModelSaveError OutputError "
-        "QuantizeCancelledError QuantizeError SamplerError StateError TokenizeError"
+        "QuantizeCancelledError QuantizeError SamplerError SchemaError SchemaRelaxedWarning StateError "
+        "TokenizeError UnsatisfiableSchemaError UnsupportedSchemaError"
     ),
     "types": (
         "AttentionType ContextType DeviceType FileType FlashAttnType GgmlType GgufType LazyMode LoadMode "

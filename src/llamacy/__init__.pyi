@@ -32,6 +32,7 @@ from llamacy.errors import DownloadError as DownloadError
 from llamacy.errors import EncodeError as EncodeError
 from llamacy.errors import GgufError as GgufError
 from llamacy.errors import GrammarError as GrammarError
+from llamacy.errors import GrammarSyntaxError as GrammarSyntaxError
 from llamacy.errors import InUseError as InUseError
 from llamacy.errors import InvalidBatchError as InvalidBatchError
 from llamacy.errors import LlamacyError as LlamacyError
@@ -46,8 +47,12 @@ from llamacy.errors import OutputError as OutputError
 from llamacy.errors import QuantizeCancelledError as QuantizeCancelledError
 from llamacy.errors import QuantizeError as QuantizeError
 from llamacy.errors import SamplerError as SamplerError
+from llamacy.errors import SchemaError as SchemaError
+from llamacy.errors import SchemaRelaxedWarning as SchemaRelaxedWarning
 from llamacy.errors import StateError as StateError
 from llamacy.errors import TokenizeError as TokenizeError
+from llamacy.errors import UnsatisfiableSchemaError as UnsatisfiableSchemaError
+from llamacy.errors import UnsupportedSchemaError as UnsupportedSchemaError
 from llamacy.llama import Llama as Llama
 from llamacy.types import AttentionType as AttentionType
 from llamacy.types import ContextType as ContextType

@@ -170,6 +170,54 @@ class GrammarError(LlamacyError, ValueError):
     """A grammar is wrong, or was used against its rules."""
 
 
+class GrammarSyntaxError(GrammarError):
+    """The text of a grammar can't be read.
+
+    Attributes
+    ----------
+    line, column
+        Where, counted from 1.
+    """
+
+    line: int
+    column: int
+
+    def __init__(self, message: str = "", *, line: int = 1, column: int = 1, log: Iterable[str] = ()) -> None:
+        super().__init__(f"line {line}, column {column}: {message}", log=log)
+        self.line = line
+        self.column = column
+
+
+class SchemaError(GrammarError):
+    """A JSON Schema is wrong, or nothing can satisfy it.
+
+    Attributes
+    ----------
+    pointer
+        Where in the schema, as a URI fragment with a JSON Pointer (``"#/properties/a"``).
+    keyword
+        The keyword at fault, or None when it is the schema as a whole.
+    """
+
+    pointer: str
+    keyword: str | None
+
+    def __init__(
+        self, message: str = "", *, pointer: str = "#", keyword: str | None = None, log: Iterable[str] = ()
+    ) -> None:
+        super().__init__(f"{pointer}: {message}", log=log)
+        self.pointer = pointer
+        self.keyword = keyword
+
+
+class UnsupportedSchemaError(SchemaError):
+    """A JSON Schema says something that no grammar of a sensible size can enforce."""
+
+
+class UnsatisfiableSchemaError(SchemaError):
+    """Nothing can satisfy a JSON Schema."""
+
+
 class StateError(LlamacyError, RuntimeError):
     """A saved state could not be written, read or restored."""
 
@@ -180,3 +228,7 @@ class AdapterError(LlamacyError, ValueError):
 
 class DownloadError(LlamacyError, OSError):
     """A starter model could not be fetched or did not match its checksum."""
+
+
+class SchemaRelaxedWarning(UserWarning):
+    """A constraint of a JSON Schema was left out of the grammar because `strict` was off; the message names it."""

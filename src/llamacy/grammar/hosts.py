@@ -1,0 +1,143 @@
+"""Host names and e-mail addresses.
+
+What makes them hard is length: a label has at most 63 octets and a whole name 253, and counting both takes tens of
+thousands of states. So a name is held to what fits for certain: the first label may be long, those after it are
+shorter, and there are only so many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+
+from llamacy.grammar.addresses import ADDRESS_LITERAL
+from llamacy.grammar.automaton import Dfa, literal
+from llamacy.grammar.charset import CharSet
+from llamacy.grammar.machine import tabulate
+from llamacy.grammar.regex import pattern_language
+
+_FIRST, _OTHERS = 63, 30  # octets of a label
+_LABELS = 7  # 63 + 6 * (1 + 30) = 249 octets, of 253
+_MAIL_LABELS = 5  # 64 before the @ and 63 + 4 * (1 + 30) after it are 252 octets, of 254
+
+# How a label is spelled so far.
+_EITHER, _ASCII, _FOREIGN = range(3)
+# What Punycode costs at most, for these characters: `xn--` and a hyphen, then so many octets for each.
+_PREFIX, _ENCODED = 5, 6
+
+
+@lru_cache(maxsize=4)
+def host_name(*, labels: int = _LABELS, international: bool = False) -> Dfa:
+    """Give host names (RFC 1123, 2.1), or internationalised ones too (RFC 5890).
+
+    Parameters
+    ----------
+    labels
+        How many labels there are at most.
+    international
+        Let labels be in other scripts: letters of Latin-1, Greek, Cyrillic, kana, Han and Hangul. Hyphens in third and
+        fourth place are out then: what begins with `xn--` must be Punycode that decodes to a valid label.
+    """
+    lower, upper = CharSet.of(("a", "z"), ("0", "9")), CharSet.of(("A", "Z"))
+    hyphen, dot = CharSet.of("-"), CharSet.of(".")
+    foreign = _letters()
+
+    def step(state: tuple[int, int, bool, int]) -> Iterator[tuple[CharSet, tuple[int, int, bool, int]]]:
+        number, octets, hyphened, spelling = state
+        limit = _OTHERS if number else _FIRST
+        if octets and not hyphened and number + 1 < labels:
+            yield dot, (number + 1, 0, False, _EITHER)
+        if octets < limit:
+            if not international:
+                yield lower | upper, (number, octets + 1, False, _EITHER)
+            else:
+                yield lower, (number, octets + 1, False, spelling)
+                if spelling != _FOREIGN:
+                    yield upper, (number, octets + 1, False, _ASCII)
+            if octets and not (international and hyphened and (octets == 3 or spelling == _FOREIGN)):
+                yield hyphen, (number, octets + 1, True, spelling)
+        if international and spelling != _ASCII:
+            cost = _ENCODED + (_PREFIX if spelling == _EITHER else 0)
+            if octets + cost <= limit:
+                yield foreign, (number, octets + cost, False, _FOREIGN)
+
+    def accepts(state: tuple[int, int, bool, int]) -> bool:
+        _, octets, hyphened, _ = state
+        return octets > 0 and not hyphened
+
+    return tabulate((0, 0, False, _EITHER), step, accepts)
+
+
+@lru_cache(maxsize=2)
+def email(*, international: bool = False) -> Dfa:
+    """Give mailboxes of RFC 5321, 4.1.2, or internationalised ones too (RFC 6531).
+
+    Parameters
+    ----------
+    international
+        Let both parts be in other scripts.
+    """
+    domain = host_name(labels=_MAIL_LABELS, international=international)
+    domain |= pattern_language(ADDRESS_LITERAL, search=False)
+    return (_dotted(international) | _quoted(international)).concat(literal("@")).concat(domain)
+
+
+_LOCAL = 64  # octets before the @
+
+
+def _dotted(international: bool) -> Dfa:
+    """Give words with dots between them, of at most 64 octets as UTF-8."""
+    word = CharSet.of("!#$%&'*+-/=?^_`{|}~", ("0", "9"), ("A", "Z"), ("a", "z"))
+    dot = CharSet.of(".")
+
+    def step(state: tuple[int, bool]) -> Iterator[tuple[CharSet, tuple[int, bool]]]:
+        octets, dotted = state
+        if octets and not dotted and octets + 1 < _LOCAL:
+            yield dot, (octets + 1, True)
+        for characters, size in _by_octets(word, international):
+            if octets + size <= _LOCAL:
+                yield characters, (octets + size, False)
+
+    return tabulate((0, True), step, lambda state: not state[1])
+
+
+_OPENING, _INSIDE, _ESCAPED, _CLOSED = range(4)
+
+
+def _quoted(international: bool) -> Dfa:
+    """Give texts in quotes, of at most 64 octets as UTF-8 with the quotes."""
+    quote, backslash, printable = CharSet.of('"'), CharSet.of("\\"), CharSet.of((" ", "~"))
+    text = printable - quote - backslash
+
+    def step(state: tuple[int, int]) -> Iterator[tuple[CharSet, tuple[int, int]]]:
+        octets, place = state
+        if place == _OPENING:
+            yield quote, (1, _INSIDE)
+        elif place == _INSIDE:
+            yield quote, (0, _CLOSED)
+            if octets + 2 < _LOCAL:
+                yield backslash, (octets + 1, _ESCAPED)
+            for characters, size in _by_octets(text, international):
+                if octets + size < _LOCAL:
+                    yield characters, (octets + size, _INSIDE)
+        elif place == _ESCAPED:
+            yield printable, (octets + 1, _INSIDE)
+
+    return tabulate((0, _OPENING), step, lambda state: state[1] == _CLOSED)
+
+
+def _by_octets(ascii_characters: CharSet, international: bool) -> Iterator[tuple[CharSet, int]]:
+    """Group characters by how long they are as UTF-8."""
+    yield ascii_characters, 1
+    if international:
+        # RFC 6531 takes any character; mail software refuses controls, spaces and what isn't normalised.
+        yield _letters() & CharSet.of((0x80, 0x7FF)), 2
+        yield _letters() & CharSet.of((0x800, 0xFFFF)), 3
+
+
+@lru_cache(maxsize=1)
+def _letters() -> CharSet:
+    """Give letters that IDNA 2008 allows anywhere in a label, that are written from left to right and never compose."""
+    return CharSet.of(
+        ("ß", "ö"), ("ø", "ÿ"), ("α", "ω"), ("а", "џ"), ("ぁ", "ゖ"), ("ァ", "ヺ"), ("一", 0x9FFF), ("가", "힣")
+    )  # fmt: skip

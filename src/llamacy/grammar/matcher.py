@@ -1,0 +1,354 @@
+"""Whether a text is one that a grammar describes, and where it stops being one.
+
+All ways through the grammar are followed at once. What a way has still to do is a stack of positions, and a set of
+stacks is kept as a tree from their tops down in which equal parts are one object, so that sets which arise again, as
+they do after each element of a list, are recognised: then nothing is left to do but one look into a dictionary a
+character. The idea of merged stacks is Tomita's (graph-structured stacks, 1985).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from operator import length_hint
+from threading import Lock
+
+from llamacy.grammar.charset import CharSet
+from llamacy.grammar.check import check
+from llamacy.grammar.emit import character_class, literal
+from llamacy.grammar.network import CALL, CHARACTER, COUNT, RETURN, SPLIT, Network
+from llamacy.grammar.tree import Rules
+
+_MAX_SETS = 100_000  # remembered from one text to the next
+_SHOWN = 12  # of the things that an explanation lists in one line
+
+_NOTHING = 0  # the set of no stacks
+_END = 1  # the set of the empty stack
+
+END_OF_TEXT = "end of text"
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """Where a text left a grammar.
+
+    Attributes
+    ----------
+    position
+        How many characters fit.
+    line, column
+        The same, counted from 1.
+    found
+        The character that doesn't fit, or ``"end of text"`` when the text is too short.
+    expected
+        What would fit, as it would be written in GBNF (``'"'`` in quotes, ``[0-9]``), and ``"end of text"``.
+    rules
+        The rules that those belong to.
+    """
+
+    position: int
+    line: int
+    column: int
+    found: str
+    expected: tuple[str, ...]
+    rules: tuple[str, ...]
+
+    def __str__(self) -> str:
+        shown = ", ".join(self.expected[:_SHOWN]) + (", …" if len(self.expected) > _SHOWN else "")
+        rules = ", ".join(self.rules[:_SHOWN]) + (", …" if len(self.rules) > _SHOWN else "")
+        found = self.found if self.found == END_OF_TEXT else repr(self.found)
+        where = f" (in {'rule' if len(self.rules) == 1 else 'rules'} {rules})" if rules else ""
+        return f"line {self.line}, column {self.column}: found {found}, expected {shown or 'nothing'}{where}"
+
+
+class _LeftGrammarError(Exception):
+    """No way through the grammar goes on with a character."""
+
+
+class _State(dict[str, "_State"]):
+    """A set of stacks whose tops are characters or the end, and what each character that was met makes of it."""
+
+    __slots__ = ("_matcher", "stacks")
+
+    def __init__(self, matcher: Matcher, stacks: int) -> None:
+        super().__init__()
+        self._matcher = matcher
+        self.stacks = stacks
+
+    def __missing__(self, char: str) -> _State:
+        state = self[char] = self._matcher._step(self.stacks, char)
+        return state
+
+
+class Matcher:
+    """What a grammar says about texts.
+
+    It remembers what it worked out, so the second text takes less time than the first.
+
+    Parameters
+    ----------
+    rules
+        The grammar.
+
+    Raises
+    ------
+    GrammarError
+        The grammar is wrong, or speaks of tokens.
+
+    Thread safety: any number of threads; one of them works at a time.
+    """
+
+    def __init__(self, rules: Rules) -> None:
+        check(rules)
+        self._network = Network(rules)
+        self._orders: dict[int, list[int]] = {}
+        self._lock = Lock()
+        self._forget()
+
+    def _forget(self) -> None:
+        # A set of stacks is a number; its members are (position, set of what lies below it) with a position only once.
+        # A position beyond those of the network is one within a repetition, with how often it was read.
+        self._members: list[tuple[tuple[int, int], ...]] = [(), ((RETURN, _NOTHING),)]
+        self._numbers = {members: number for number, members in enumerate(self._members)}
+        self._counts: list[tuple[int, int]] = []
+        self._count_numbers: dict[tuple[int, int], int] = {}
+        self._unions: dict[tuple[int, int], int] = {}
+        self._expanded: dict[tuple[int, int], int] = {}
+        self._closed: dict[int, int] = {_NOTHING: _NOTHING, _END: _END}
+        self._states: dict[int, _State] = {}
+        alive = self._network.alive[self._network.start]
+        start = self._close(self._push(self._network.start, _END)) if alive else _NOTHING
+        self._start = self._state(start)
+
+    # questions
+
+    def matches(self, text: str) -> bool:
+        """Say whether a text is one of the grammar."""
+        with self._lock:
+            state, n_read = self._read(text)
+            return n_read == len(text) and self._may_end(state)
+
+    def accepts_prefix(self, text: str) -> bool:
+        """Say whether a text is the beginning of one of the grammar, or all of it."""
+        with self._lock:
+            state, n_read = self._read(text)
+            return n_read == len(text) and state.stacks != _NOTHING
+
+    def explain(self, text: str) -> Mismatch | None:
+        """Say where a text leaves the grammar, and what was expected there; None when it is one of the grammar."""
+        with self._lock:
+            state, n_read = self._read(text)
+            if n_read == len(text) and self._may_end(state):
+                return None
+            expected, rules = self._expected(state)
+        before = text[:n_read]
+        return Mismatch(
+            position=n_read,
+            line=before.count("\n") + 1,
+            column=n_read - before.rfind("\n"),
+            found=text[n_read] if n_read < len(text) else END_OF_TEXT,
+            expected=expected,
+            rules=rules,
+        )
+
+    def _read(self, text: str) -> tuple[_State, int]:
+        """Read as much of a text as fits; return what is left to do then, and how much it was."""
+        if len(self._members) > _MAX_SETS:
+            self._forget()
+        state = self._start
+        chars = iter(text)
+        try:
+            for char in chars:
+                state = state[char]
+        except _LeftGrammarError:
+            return state, len(text) - length_hint(chars) - 1
+        return state, len(text)
+
+    def _may_end(self, state: _State) -> bool:
+        return (RETURN, _NOTHING) in self._members[state.stacks]
+
+    def _expected(self, state: _State) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        network = self._network
+        expected: dict[str, None] = {}
+        rules: dict[str, None] = {}
+        ends = False
+        for position, _ in self._members[state.stacks]:
+            if position == RETURN:
+                ends = True
+                continue
+            text = network.text[position]
+            index = network.index[position]
+            expected[character_class(text) if isinstance(text, CharSet) else literal(text[index : index + 60])] = None
+            rules[network.rule[position]] = None
+        if ends:
+            expected[END_OF_TEXT] = None
+        return tuple(expected), tuple(rules)
+
+    # sets of stacks
+
+    def _number(self, members: tuple[tuple[int, int], ...]) -> int:
+        number = self._numbers.get(members)
+        if number is None:
+            number = self._numbers[members] = len(self._members)
+            self._members.append(members)
+        return number
+
+    def _push(self, position: int, stacks: int) -> int:
+        return self._number(((position, stacks),)) if position != RETURN else stacks
+
+    def _union(self, one: int, other: int) -> int:
+        if one == other or not other:
+            return one
+        if not one:
+            return other
+        unions = self._unions
+        wanted = (one, other) if one < other else (other, one)
+        todo = [] if wanted in unions else [wanted]
+        while todo:
+            pair = todo[-1]
+            merged = dict(self._members[pair[0]])
+            missing = []
+            for position, below in self._members[pair[1]]:
+                there = merged.setdefault(position, below)
+                if there != below:
+                    both = (there, below) if there < below else (below, there)
+                    if both in unions:
+                        merged[position] = unions[both]
+                    else:
+                        missing.append(both)
+            if missing:
+                todo += missing
+            else:
+                unions[pair] = self._number(tuple(sorted(merged.items())))
+                todo.pop()
+        return unions[wanted]
+
+    # moves
+
+    def _state(self, stacks: int) -> _State:
+        state = self._states.get(stacks)
+        if state is None:
+            state = self._states[stacks] = _State(self, stacks)
+        return state
+
+    def _step(self, stacks: int, char: str) -> _State:
+        """Read a character."""
+        network = self._network
+        result = _NOTHING
+        for position, below in self._members[stacks]:
+            if position != RETURN and network.reads(position, char):
+                result = self._union(result, self._close(self._push(network.follow[position], below)))
+        if result == _NOTHING:
+            raise _LeftGrammarError
+        return self._state(result)
+
+    def _close(self, stacks: int) -> int:
+        """Bring characters, or the end, to the top of all stacks."""
+        closed = self._closed
+        todo = [] if stacks in closed else [stacks]
+        while todo:
+            number = todo[-1]
+            members = self._members[number]
+            missing = [below for at, below in members if at != RETURN and below not in closed and self._is_nullable(at)]
+            if missing:
+                todo += missing
+                continue
+            todo.pop()
+            result = _NOTHING
+            for position, below in members:
+                if position == RETURN:
+                    result = self._union(result, _END)
+                    continue
+                result = self._union(result, self._expand(position, below))
+                if self._is_nullable(position):
+                    result = self._union(result, closed[below])
+            closed[number] = result
+        return closed[stacks]
+
+    def _is_nullable(self, position: int) -> bool:
+        network = self._network
+        n_positions = len(network.kind)
+        if position < n_positions:
+            return network.nullable[position]
+        loop, times = self._counts[position - n_positions]
+        return network.nullable[network.follow[loop]] and self._may_leave(loop, times)
+
+    def _may_leave(self, loop: int, times: int) -> bool:
+        """Say whether a repetition may end after so many times."""
+        return times >= self._network.bounds[loop][0] or self._network.nullable[self._network.entry[loop]]
+
+    def _after(self, loop: int, times: int) -> int:
+        """Return the position after so many times of a repetition."""
+        minimum, maximum = self._network.bounds[loop]
+        if times == maximum:
+            return self._network.follow[loop]
+        counted = (loop, times if maximum is not None else min(times, minimum))
+        number = self._count_numbers.get(counted)
+        if number is None:
+            number = self._count_numbers[counted] = len(self._network.kind) + len(self._counts)
+            self._counts.append(counted)
+        return number
+
+    def _expand(self, position: int, below: int) -> int:
+        """Bring characters to the top of a stack as far as what lies below its top is not needed."""
+        network = self._network
+        if position == RETURN:
+            return _NOTHING
+        key = (position, below)
+        result = self._expanded.get(key)
+        if result is not None:
+            return result
+        if position >= len(network.kind):
+            loop, times = self._counts[position - len(network.kind)]
+            result = self._expand(network.entry[loop], self._push(self._after(loop, times + 1), below))
+            if self._may_leave(loop, times):
+                result = self._union(result, self._expand(network.follow[loop], below))
+        elif network.kind[position] == CHARACTER:
+            result = self._push(position, below)
+        else:
+            result = self._expand_all(position, below)
+        self._expanded[key] = result
+        return result
+
+    def _expand_all(self, position: int, below: int) -> int:
+        network = self._network
+        order = self._orders.get(position)
+        if order is None:
+            order = self._orders[position] = network.leftmost(position)
+        stacks = {position: below}
+        tops: dict[int, int] = {}
+        changed = True
+        while changed:  # more than once where positions lead to each other
+            changed = False
+            done = set()
+            for here in order:
+                done.add(here)
+                rest = stacks.get(here, _NOTHING)
+                if rest == _NOTHING:
+                    continue
+                if network.kind[here] == CHARACTER:
+                    tops[here] = rest
+                    continue
+                for other, its_rest in self._moves(here, rest):
+                    before = stacks.get(other, _NOTHING)
+                    after = self._union(before, its_rest)
+                    if after != before:
+                        stacks[other] = after
+                        changed = changed or other in done
+        return self._number(tuple(sorted(tops.items())))
+
+    def _moves(self, position: int, rest: int) -> list[tuple[int, int]]:
+        """Return where a position that reads no character goes on, with what lies below then."""
+        network = self._network
+        kind = network.kind[position]
+        if kind == SPLIT:
+            return [(target, rest) for target in network.targets[position] if target != RETURN]
+        entry, follow = network.entry[position], network.follow[position]
+        moves = []
+        if kind == CALL:
+            moves.append((entry, self._push(follow, rest)))
+        elif kind == COUNT and network.bounds[position][1] != 0:
+            moves.append((entry, self._push(self._after(position, 1), rest)))
+        leaves = network.nullable[entry] if kind == CALL else self._may_leave(position, 0)
+        if leaves and follow != RETURN:
+            moves.append((follow, rest))
+        return moves

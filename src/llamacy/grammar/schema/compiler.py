@@ -1,0 +1,202 @@
+"""A JSON Schema as a grammar."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from llamacy.errors import (
+    SchemaError,
+    SchemaRelaxedWarning,
+    UnsatisfiableSchemaError,
+    UnsupportedSchemaError,
+)
+from llamacy.grammar.automaton import AutomatonTooLarge
+from llamacy.grammar.schema.arrays import ARRAYS
+from llamacy.grammar.schema.containers import ContainerReader
+from llamacy.grammar.schema.dialect import DIALECTS, UNSTATED
+from llamacy.grammar.schema.location import NeedsDynamicScope, Place, Places, Resolver
+from llamacy.grammar.schema.objects import OBJECTS
+from llamacy.grammar.schema.policy import Policy
+from llamacy.grammar.schema.prune import NEVER, prune
+from llamacy.grammar.schema.rulebook import Rulebook
+from llamacy.grammar.schema.scalars import ScalarReader, everything
+from llamacy.grammar.schema.shapes import ANY_ARRAY, ANY_OBJECT, Node as Members
+from llamacy.grammar.schema.write_arrays import ArrayWriter
+from llamacy.grammar.schema.write_objects import ObjectWriter
+from llamacy.grammar.schema.write_scalars import ScalarWriter
+from llamacy.grammar.tree import Choice, Node, Ref, Rules
+
+_MAX_RELAXED = 100
+_MAX_DEPTH = 500
+# what makes automata large, the likeliest first
+_LARGE = ("maxLength", "minLength", "pattern", "format", "multipleOf", "patternProperties", "propertyNames", "enum")
+_SCALAR_TYPES = frozenset(("null", "boolean", "number", "integer", "string"))
+
+
+def compile_schema(schema: Any, policy: Policy | None = None, *, resolver: Any = None) -> Rules:
+    """Return the grammar of the JSON texts that satisfy a schema.
+
+    Parameters
+    ----------
+    schema
+        A JSON Schema as `json.loads` returns it; it is not changed.
+    policy
+        What is written where the schema leaves a choice.
+    resolver
+        What references to other documents lead to: a function that returns the schema for a URI, or a registry of the
+        package `referencing`. Without one such references are refused; nothing is ever fetched.
+
+    Raises
+    ------
+    SchemaError
+        The schema is wrong (the message names the place and the keyword).
+    UnsupportedSchemaError
+        It says something that can't be enforced, and the policy is strict.
+    UnsatisfiableSchemaError
+        Nothing satisfies it.
+    """
+    policy = policy or Policy()
+    if not isinstance(schema, (dict, bool)):
+        raise SchemaError(f"a schema must be an object or a boolean, not {schema!r:.100}")
+    _refuse_deep(schema)
+    find = _resolver(resolver)
+    ignored: set[tuple[int, str]] = set()
+    dynamic = False
+    while True:
+        compiler = _Compiler(schema, policy, find, frozenset(ignored), dynamic)
+        try:
+            return compiler.compile()
+        except NeedsDynamicScope:
+            dynamic = True
+        except UnsupportedSchemaError as error:
+            place = getattr(error, "place", None)
+            if policy.strict or place is None or error.keyword is None or len(ignored) >= _MAX_RELAXED:
+                raise
+            ignored.add((place.identity, error.keyword))
+            warnings.warn(SchemaRelaxedWarning(f"left out: {error}"), stacklevel=3)
+
+
+def _refuse_deep(schema: Any) -> None:
+    level = [schema]
+    for _ in range(_MAX_DEPTH):
+        level = [
+            child
+            for value in level
+            if type(value) is dict or type(value) is list
+            for child in (value.values() if type(value) is dict else value)
+        ]
+        if not level:
+            return
+    raise SchemaError(f"more than {_MAX_DEPTH} levels lie in each other; that is too deep")
+
+
+def _resolver(resolver: Any) -> Resolver | None:
+    if resolver is None or callable(resolver):
+        found: Resolver | None = resolver
+        return found
+    if hasattr(resolver, "get_or_retrieve"):
+        return lambda uri: resolver.get_or_retrieve(uri).value.contents
+    raise TypeError(
+        f"resolver must be a function that returns the schema for a URI, or a registry of the package referencing, not "
+        f"{type(resolver).__name__}"
+    )
+
+
+class _Compiler:
+    """One compilation."""
+
+    def __init__(
+        self, schema: Any, policy: Policy, resolver: Resolver | None, ignored: frozenset[tuple[int, str]], dynamic: bool
+    ) -> None:
+        dialect = UNSTATED if policy.dialect is None else DIALECTS[policy.dialect]
+        self._book = Rulebook(policy)
+        self._book.rules["root"] = ()
+        self._places = Places(schema, dialect, resolver, ignored, dynamic)
+        self._scalars = ScalarReader(self._places, policy)
+        self._reader = ContainerReader(self._places, self._scalars, (ARRAYS, OBJECTS))
+        self._scalar_writer = ScalarWriter(self._book)
+        self._arrays = ArrayWriter(self._book, self._reader, self._value)
+        self._objects = ObjectWriter(self._book, self._reader, self._value)
+        self._nodes: dict[Members, Node] = {}
+        self._pending: list[tuple[Ref, Members]] = []
+        self._impossible: Place | None = None
+
+    def compile(self) -> Rules:
+        """Return the grammar."""
+        book = self._book
+        root = self._places.root
+        members = self._reader.node(root)
+        start = Ref("root")
+        if members:
+            self._nodes[members] = start
+            self._pending.append((start, members))
+        else:
+            book.define(start, book.shared("value"))
+        while self._pending:
+            ref, members = self._pending.pop()
+            book.define(ref, self._write(members))
+        rules: dict[str, Node] = book.rules
+        if book.has_dead:
+            rules = prune(rules, "root")
+            if "root" not in rules:
+                place = self._impossible or root
+                raise place.error("nothing can satisfy this schema", kind=UnsatisfiableSchemaError)
+        return Rules("root", rules)
+
+    def _value(self, members: Members) -> Node:
+        """Return the grammar of a node: what it is when that is short, or else the name of its rule."""
+        node = self._nodes.get(members)
+        if node is not None:
+            return node
+        if not members:
+            return self._book.shared("value")
+        if len(members) == 1:
+            (literal,) = members
+            schema = literal.place.schema
+            kind = schema.get("type") if literal.holds and type(schema) is dict else None
+            if type(kind) is str and kind in _SCALAR_TYPES:
+                node = self._nodes[members] = self._book.named(kind, self._write(members))
+                return node
+        ref = self._book.new("value")
+        self._nodes[members] = ref
+        self._pending.append((ref, members))
+        return ref
+
+    def _write(self, members: Members) -> Node:
+        """Return all ways to write a value of a node."""
+        if len(members) == 1:
+            (literal,) = members
+        else:
+            literal = min(members, key=lambda literal: literal.place.pointer)
+        place = literal.place
+        try:
+            return self._ways(members, place)
+        except AutomatonTooLarge as error:
+            schema = place.schema if isinstance(place.schema, dict) else {}
+            keyword = next((keyword for keyword in _LARGE if keyword in schema), None)
+            raise place.error(str(error), keyword, UnsupportedSchemaError) from error
+
+    def _ways(self, members: Members, place: Place) -> Node:
+        scalars = self._reader.read_scalars(members)
+        objects = self._reader.read(members, OBJECTS)
+        arrays = self._reader.read(members, ARRAYS)
+        if objects == [ANY_OBJECT] and arrays == [ANY_ARRAY] and scalars == everything():
+            return self._book.shared("value")
+        ways: list[Node] = []
+        for shape in objects:
+            node = self._objects.write(shape, place)
+            if node is not None:
+                ways.append(node)
+        for array in arrays:
+            node = self._arrays.write(array, place)
+            if node is not None:
+                ways.append(node)
+        ways += self._scalar_writer.write(scalars, self._scalars.longest_number)
+        if len(ways) > 1:
+            ways = list(dict.fromkeys(ways))
+        if not ways:
+            self._book.has_dead = True
+            self._impossible = self._impossible or place
+            return NEVER
+        return ways[0] if len(ways) == 1 else Choice(ways)

@@ -1,0 +1,71 @@
+"""What the schema compiler makes of the JSON Schema Test Suite."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+
+from llamacy.errors import SchemaError, UnsupportedSchemaError
+from llamacy.grammar import Grammar
+from tests.grammar.spelling import spellings
+from tests.grammar.suite import Group, groups, registry
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one case.
+
+    Attributes
+    ----------
+    name
+        Which case it is.
+    kind
+        ``"exact"``, ``"refused"`` or ``"wrong"``.
+    reason
+        Why it was refused, or what was wrong.
+    """
+
+    name: str
+    kind: str
+    reason: str = ""
+
+
+@cache
+def outcomes(draft: str, part: str) -> dict[str, tuple[Outcome, ...]]:
+    """Return what became of each case of one part of a draft's tests, by file."""
+    return {
+        file: tuple([outcome for group in found for outcome in _judge(group, draft, part)])
+        for file, found in groups(draft, part)
+    }
+
+
+def _judge(group: Group, draft: str, part: str) -> Iterator[Outcome]:
+    names = [f"{group.name}: {description}" for description, _, _ in group.cases]
+    try:
+        grammar = Grammar.from_json_schema(
+            group.schema, resolver=registry(draft), dialect=draft, extra_keys=True, formats=part == "format"
+        )
+    except UnsupportedSchemaError as error:
+        for name in names:
+            yield Outcome(name, "refused", f"`{error.keyword}`: {_general(error)}")
+        return
+    except SchemaError as error:
+        # a schema that nothing satisfies has no grammar; to refuse it is to enforce it
+        for name, (_, _, valid) in zip(names, group.cases, strict=True):
+            yield Outcome(name, "wrong", str(error)) if valid else Outcome(name, "exact")
+        return
+    for name, (_, value, valid) in zip(names, group.cases, strict=True):
+        if valid:
+            matched = any(grammar.matches(text) for text in spellings(value))
+            yield Outcome(name, "exact") if matched else Outcome(name, "wrong", "no text of it matches")
+        else:
+            # to draft 4, 2.0 is another value than 2
+            texts = spellings(value, whole=draft != "4")
+            text = next((text for text in texts if grammar.matches(text)), None)
+            yield Outcome(name, "exact") if text is None else Outcome(name, "wrong", f"matches: {text:.200}")
+
+
+def _general(error: SchemaError) -> str:
+    """Return a message without the place in the schema that it speaks of."""
+    return str(error).removeprefix(f"{error.pointer}: ")
