@@ -60,7 +60,6 @@ def _no_constant(text: str) -> Any:
 
 
 def _with_python_patterns(schema: Any) -> Any:
-    # Python's $ also matches before a line break at the end
     if isinstance(schema, list):
         return [_with_python_patterns(item) for item in schema]
     if not isinstance(schema, dict):
@@ -68,11 +67,16 @@ def _with_python_patterns(schema: Any) -> Any:
     changed = {}
     for keyword, value in schema.items():
         if keyword == "pattern" and isinstance(value, str):
-            changed[keyword] = value.replace("$", r"\Z")
+            changed[keyword] = _python(value)
         elif keyword == "patternProperties":
-            changed[keyword] = {name.replace("$", r"\Z"): _with_python_patterns(child) for name, child in value.items()}
+            changed[keyword] = {_python(name): _with_python_patterns(child) for name, child in value.items()}
         elif keyword in ("enum", "const"):
             changed[keyword] = value
         else:
             changed[keyword] = _with_python_patterns(value)
     return changed
+
+
+def _python(pattern: str) -> str:
+    # Python's $ also matches before a line break at the end, and its . all line breaks but one
+    return pattern.replace("$", r"\Z").replace(".", r"[^\n\r\u2028\u2029]")

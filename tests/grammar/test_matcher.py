@@ -135,7 +135,7 @@ def as_regex(node: Node) -> str:
     return "(?:" + "".join(map(as_regex, node)) + ")"
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=1500)
 @given(regular, st.randoms(use_true_random=False))
 def test_regular_grammar_matches_what_the_expression_does(node: Node, rng: random.Random) -> None:
     rules = Rules("root", {"root": node})
@@ -153,7 +153,7 @@ def test_regular_grammar_matches_what_the_expression_does(node: Node, rng: rando
         assert found.matches(random_text(rules, rng, budget))
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=1500)
 @given(finite)
 def test_text_leaves_a_finite_grammar_where_no_word_goes_on(node: Node) -> None:
     expected = words(Rules("root", {"root": node}), 60)

@@ -144,7 +144,22 @@ def test_numbers_too_wide_to_tabulate_are_refused(value: str) -> None:
         multiple_of(Decimal(value).copy_abs())
 
 
-@pytest.mark.parametrize("step", [0, -1, Decimal("-0.5"), Decimal(0)])
+@pytest.mark.parametrize("value", [10**64, 3**200, Decimal("1e-64"), Decimal("3.7e5000")])
+def test_multiple_of_a_step_of_many_digits_is_refused(value: Decimal | int) -> None:
+    with pytest.raises(AutomatonTooLarge, match="64 digits"):
+        multiple_of(value)
+
+
+def test_bounds_of_many_digits_are_exact() -> None:
+    bound = 7 * 10**4500 + 1
+    digits = "7" + "0" * 4499
+    assert at_least(bound).accepts(f"{digits}1")
+    assert not at_least(bound).accepts(f"{digits}0.9")
+    assert at_most(-bound).accepts(f"-{digits}1.0")
+    assert not at_most(-bound).accepts(f"-{digits}0")
+
+
+@pytest.mark.parametrize("step", [0, -1, Decimal("-0.5"), Decimal(0), Decimal("-1e5000")])
 def test_multiple_of_a_step_not_above_zero_is_refused(step: Decimal | int) -> None:
     with pytest.raises(ValueError, match="above zero"):
         multiple_of(step)

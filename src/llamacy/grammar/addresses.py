@@ -1,7 +1,7 @@
 """Patterns of network addresses and identifiers: IP addresses, URIs, IRIs, URI templates.
 
-Each is the grammar of its RFC rewritten as a regular expression, so the language is exactly the RFC's. Nothing is
-checked beyond syntax: which schemes exist and how a scheme reads its path is not part of the grammar.
+Each is the grammar of its RFC rewritten as a regular expression. Nothing is checked beyond syntax: which schemes exist
+and how a scheme reads its path is not part of the grammar.
 """
 
 from __future__ import annotations
@@ -62,10 +62,13 @@ IRI, IRI_REFERENCE = _resource(_FOREIGN, _PRIVATE)
 
 
 def _template() -> str:
-    """Write the templates of RFC 6570, without the operators that it reserves for later."""
+    """Write the templates of RFC 6570, 2.
+
+    Left out is what implementations don't take: operators that are reserved, names that begin with a percent sign,
+    prefixes of a thousand characters and more.
+    """
     literal = rf"(?:[!#$&(-;=?-\[\]_a-z~{_FOREIGN}{_PRIVATE}]|{_PERCENT})"
-    character = f"(?:[A-Za-z0-9_]|{_PERCENT})"
-    variable = rf"{character}(?:\.?{character})*(?:\*|:[1-9][0-9]{{0,3}})?"
+    variable = rf"[A-Za-z0-9_](?:\.?(?:[A-Za-z0-9_]|{_PERCENT}))*(?:\*|:[1-9][0-9]{{0,2}})?"
     return rf"(?:{literal}|\{{[+#./;?&]?{variable}(?:,{variable})*\}})*"
 
 

@@ -57,10 +57,11 @@ object ::= "{" ws (member ("," ws member)* ws)? "}"
 member ::= string ":" " "? value
 array  ::= "[" ws (value ("," ws value)* ws)? "]"
 string ::= "\"" char* "\""
-char   ::= [^"\\\x00-\x1F\x7F-\x9F] | "\\" (["\\/bfnrt] | "u" unit)
+char   ::= [ !#-\[\]-~\xA0-\uD7FF\uE000-\U0010FFFF] | "\\" (["\\/bfnrt] | "u" unit)
 unit   ::= [0-9A-CE-Fa-ce-f] hex{3} | [Dd] ([0-7] hex{2} | [89ABab] hex{2} "\\u" [Dd] [C-Fc-f] hex{2})
 hex    ::= [0-9A-Fa-f]
-number ::= "-"? ("0" | [1-9] [0-9]{0,15}) ("." [0-9]{1,16})? ([Ee] [-+]? [0-9]{1,2})?
+number ::= "-"? ("0" | [1-9] [0-9]{0,15}) ("." [0-9]{1,20})? ([Ee] power)?
+power  ::= "-" [0-9]{1,3} | "+"? ([0-9]{1,2} | [12] [0-8] [0-9])
 ws     ::= (" " | "\n" [ \t]{0,64})?
 """
 
@@ -70,7 +71,8 @@ _TEXTS = {
     "json_array": "root   ::= array" + _JSON,
     "list": r"""
 root ::= item ("\n" item)* "\n"?
-item ::= "- " [^ \x00-\x1F\x7F-\x9F\u2028\u2029] [^\x00-\x1F\x7F-\x9F\u2028\u2029]*
+item ::= "- " char (char | " ")*
+char ::= [!-~\xA0-\u2027\u202A-\uD7FF\uE000-\U0010FFFF]
 """,
     "arithmetic": r"""
 root   ::= sum
@@ -96,7 +98,7 @@ _C = r"""
 root        ::= include* item+
 include     ::= "#include " ("<" file ">" | "\"" file "\"") "\n" "\n"?
 file        ::= [a-z] [a-z0-9_/]* ".h"
-item        ::= (function | declaration | comment) "\n" "\n"?
+item        ::= (function | declaration | comment | remark) "\n" "\n"?
 
 function    ::= ("void" | type) " " "*"? name "(" parameters? ")" ws block
 parameters  ::= "void" | variable ("," ws variable)*
@@ -106,7 +108,7 @@ declaration ::= type " " declarator ("," ws declarator)* ";"
 declarator  ::= name "[" [1-9] [0-9]{0,5} "]" | "*"{0,2} name (" = " value)?
 
 block       ::= "{" ws (statement ws)* "}"
-statement   ::= declaration | (assignment | call) ";" | return | if | while | do | for | block | comment
+statement   ::= declaration | (assignment | call) ";" | return | if | while | do | for | block | comment | remark line
 assignment  ::= place (" " ("=" | [-+*/%&|^] "=" | "<<=" | ">>=") " " value | "++" | "--")
 place       ::= "*"? name | name "[" value "]"
 return      ::= "return" (" " value)? ";"
@@ -123,11 +125,13 @@ primary     ::= number | character | string | name ("[" value "]")? | call | "("
 call        ::= name "(" (value ("," ws value)*)? ")"
 number      ::= ("0" | [1-9] [0-9]{0,9}) ("." [0-9]{1,9})? | "0x" [0-9A-Fa-f]{1,8}
 character   ::= "'" ([ -&(-[\]-~] | escape) "'"
-string      ::= "\"" ([^"\\\x00-\x1F\x7F-\x9F] | escape)* "\""
+string      ::= "\"" ([ !#-\[\]-~] | other | escape)* "\""
 escape      ::= "\\" [nrt0'"\\]
-comment     ::= "//" [^\\\x00-\x1F\x7F-\x9F]* "\n" | "/*" ("/" | "*"* remark)* "*"+ "/"
-remark      ::= [^*/\x00-\x08\x0B-\x1F\x7F-\x9F]
-ws          ::= (" " | "\n" [ \t]{0,64})?
+remark      ::= "//" ([ -\[\]-~] | other)*
+comment     ::= "/*" ("/" | "*"* ([ -)+-.0-~] | other | line))* "*"+ "/"
+other       ::= [\xA0-\uD7FF\uE000-\U0010FFFF]
+line        ::= "\n" [ \t]{0,64}
+ws          ::= (" " | line)?
 """
 
 _C_KEYWORDS = (

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
+from json.encoder import encode_basestring
 from typing import Any
 
 from llamacy.grammar.charset import ANY, CharSet
@@ -12,7 +14,9 @@ _ESCAPES = {ord("\n"): "\\n", ord("\r"): "\\r", ord("\t"): "\\t", ord("\\"): "\\
 _IN_LITERAL = {**_ESCAPES, ord('"'): '\\"'}
 _IN_CLASS = {**_ESCAPES, ord("["): "\\[", ord("]"): "\\]", ord("-"): "\\-", ord("^"): "\\x5E"}
 _LAST = 0x10FFFF
-_COMMON = {text: f'"{text}"' for text in ("{", "}", "[", "]", ",", ":", " ", "-", ".", "0", "true", "false", "null")}
+_MAX_KEPT = 4096
+# by identity, of nodes that are never freed
+_kept: dict[int, tuple[Node, str]] = {}
 
 
 def emit(rules: Rules) -> str:
@@ -23,16 +27,24 @@ def emit(rules: Rules) -> str:
     ValueError
         A character set is empty, which GBNF can't say.
     """
-    lines = [f"{name} ::= {_top(node)}\n" for name, node in rules.rules.items()]
+    lines = []
+    for name, node in rules.rules.items():
+        kept = _kept.get(id(node))
+        lines.append(f"{name} ::= {_top(node) if kept is None else kept[1]}\n")
     return "".join(lines)
+
+
+def keep(node: Node) -> Node:
+    """Return a node after remembering its text, which is worth it for those that most grammars have."""
+    if len(_kept) < _MAX_KEPT:
+        _kept[id(node)] = node, _top(node)
+    return node
 
 
 def literal(text: str) -> str:
     """Return a text as a quoted GBNF literal."""
     if text.isprintable():
-        if text in _COMMON:
-            return _COMMON[text]
-        return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+        return encode_basestring(text)  # only quotes and backslashes are left to escape, in the same way
     return '"' + "".join([_character(ord(c), _IN_LITERAL) for c in text]) + '"'
 
 
@@ -71,27 +83,29 @@ def _ranges(characters: CharSet) -> str:
     return "".join(parts)
 
 
-def _top(node: Node) -> str:
+def _top(node: Any) -> str:
     """Return a node as it stands in a rule or in parentheses."""
+    write = _WRITERS
     kind = type(node)
     if kind is tuple:
-        return " ".join([_WRITERS[type(part)](part) for part in node])  # type: ignore[union-attr]
-    if kind is Choice:
-        return " | ".join([_top(part) if type(part) is tuple else _item(part) for part in node])  # type: ignore[union-attr]
-    return _item(node)
-
-
-def _item(node: Node) -> str:
-    """Return a node as it stands in a sequence."""
-    return _WRITERS[type(node)](node)
+        return " ".join([part if type(part) is Ref else write[type(part)](part) for part in node])
+    if kind is not Choice:
+        return write[kind](node)
+    ways = []
+    for way in node:
+        if type(way) is tuple:
+            ways.append(" ".join([part if type(part) is Ref else write[type(part)](part) for part in way]))
+        else:
+            ways.append(write[type(way)](way))
+    return " | ".join(ways)
 
 
 def _group(node: Any) -> str:
-    return f"({_top(node)})"
+    return "(" + _top(node) + ")"
 
 
 def _repeat(node: Any) -> str:
-    item = _item(node.item)
+    item = _WRITERS[type(node.item)](node.item)
     if type(node.item) is Repeat:
         item = f"({item})"
     return item + _quantifier(node.minimum, node.maximum)
@@ -112,7 +126,7 @@ def _token(node: Any) -> str:
     return f"!{spelled}" if node.negated else spelled
 
 
-_WRITERS: dict[type, Any] = {
+_WRITERS: dict[type, Callable[[Any], str]] = {
     str: literal,
     Ref: str.__str__,
     CharSet: character_class,

@@ -7,12 +7,12 @@
 ``uuid``                    exact: RFC 4122, both cases
 ``ipv4``, ``ipv6``          exact: RFC 2673 dotted quads, RFC 4291
 ``hostname``                RFC 1123; the first label of up to 63 octets, up to six more of up to 30
-``idn-hostname``            RFC 5890; lengths as above, letters of Latin-1, Greek, Cyrillic, kana, Han and Hangul
-``email``                   RFC 5321; the first label of up to 63 octets, up to four more of up to 30
-``idn-email``               RFC 6531; lengths and letters as above
+``idn-hostname``            RFC 5890; lengths as above, small letters of Latin-1, Greek, Cyrillic, kana, Han, Hangul
+``email``                   RFC 5321; the first label of up to 63 octets, up to four more of up to 30, none in Punycode
+``idn-email``               RFC 6531; lengths as in ``email``, letters as in ``idn-hostname``
 ``uri``, ``uri-reference``  exact: RFC 3986
 ``iri``, ``iri-reference``  exact: RFC 3987, without its advice on direction
-``uri-template``            RFC 6570; without the operators ``= , ! @ |``, which are reserved
+``uri-template``            RFC 6570; no reserved operators ``= , ! @ |``, prefixes up to 999
 ``json-pointer``            exact: RFC 6901
 ``relative-json-pointer``   the draft that JSON Schema 7 and 2019-09 name; without the index arithmetic of 2020-12
 ``regex``                   ECMA-262; groups nested up to three deep, without look-around and back-references
@@ -50,7 +50,7 @@ _PATTERNS = {
 }
 _MACHINES: dict[str, Callable[[], Dfa]] = {
     "hostname": hosts.host_name,
-    "idn-hostname": partial(hosts.host_name, international=True),
+    "idn-hostname": partial(hosts.host_name, reserved=False, international=True),
     "email": hosts.email,
     "idn-email": partial(hosts.email, international=True),
     "regex": lambda: _matched(expression_pattern()),
@@ -60,12 +60,12 @@ _LIMITS = {
     "time": "leap seconds",
     "date-time": "leap seconds and the year 0000",
     "hostname": "names of many or very long labels",
-    "idn-hostname": "names of many or long labels, labels in Punycode, and most scripts",
-    "email": "domains of many or very long labels",
-    "idn-email": "domains of many or long labels, and most scripts",
-    "uri-template": "reserved operators",
+    "idn-hostname": "capitals, labels in Punycode, names of many or long labels, and most scripts",
+    "email": "domains of many or very long labels or in Punycode, and an empty quoted name",
+    "idn-email": "domains of many or long labels, in capitals or Punycode, empty quoted names, most scripts",
+    "uri-template": "reserved operators, names that begin with a percent sign, and prefixes above 999",
     "relative-json-pointer": "index arithmetic",
-    "regex": "look-around, back-references, named groups, and groups nested more than three deep",
+    "regex": "look-around, back-references, named groups, odd ranges, and groups nested more than three deep",
 }
 
 FORMATS = (*_PATTERNS, *_MACHINES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import marshal
 from collections.abc import Iterable
 from operator import index
 from os import fspath
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 _MAX_CACHED = 128
 _MAX_TOKEN = 2**31 - 1
 
-_cache: dict[tuple[str, Policy], Grammar] = {}
+_cache: dict[tuple[bytes, Policy], Grammar] = {}
 
 
 class Grammar:
@@ -390,13 +391,11 @@ def _checked(rules: Rules) -> Grammar:
     return _make(text, rules.root, parse(text, rules.root), False, (), (), ())
 
 
-def _cache_key(schema: dict[str, Any] | bool, policy: Policy) -> tuple[str, Policy] | None:
-    """Return what stands for a schema in the cache; None when it is not plain JSON."""
-    import json
-
+def _cache_key(schema: dict[str, Any] | bool, policy: Policy) -> tuple[bytes, Policy] | None:
+    """Return what stands for a schema in the cache; None when it is not plain JSON, or too deep."""
     try:
-        return json.dumps(schema), policy
-    except (TypeError, ValueError, RecursionError):
+        return marshal.dumps(schema, 2), policy  # version 2 writes equal values alike, whoever else refers to them
+    except ValueError:
         return None
 
 

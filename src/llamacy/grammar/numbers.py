@@ -19,6 +19,8 @@ from llamacy.grammar.machine import tabulate
 from llamacy.grammar.table import MAX_STATES, AutomatonTooLarge
 
 _LOWER, _EQUAL, _HIGHER = -1, 0, 1
+# Digits of a step, those of 1000 with its zeros: telling remainders apart costs time that grows faster than they do.
+_STEP_DIGITS = 64
 
 
 def exact(value: int | float | Decimal) -> Decimal:
@@ -111,11 +113,11 @@ def multiple_of(value: Decimal | int) -> Dfa:
     ValueError
         The step is zero or negative.
     AutomatonTooLarge
-        The remainders are too many to be tabulated.
+        The step has more than 64 digits, or its remainders are too many to be tabulated.
     """
     step = exact(value)
     if step <= 0:
-        raise ValueError(f"a multiple needs a step above zero, not {value}")
+        raise ValueError(f"a multiple needs a step above zero, not {step!s:.80}")
     return _spelled(_Division(step))
 
 
@@ -246,8 +248,10 @@ class _Division:
 
     def __init__(self, step: Decimal) -> None:
         whole, part = _parts(step)
+        if len(whole + part) > _STEP_DIGITS:
+            raise AutomatonTooLarge(f"the step {step:.6e} has more than {_STEP_DIGITS} digits; use a shorter one")
         self._places = len(part)
-        self._step = int(Decimal(whole + part))
+        self._step = int(whole + part)
         self._depth, count = self._plan()
         if count > MAX_STATES:
             raise AutomatonTooLarge(

@@ -29,15 +29,21 @@ class Positions:
         The positions that may come after each.
     first
         The positions that may come first.
+    chains
+        Sets of positions of which one is enough, for it accepts all that the others accept: the same place in copies of
+        a repeated expression, from where fewer or more rounds may follow. True when that is the highest one, False when
+        it is the lowest.
     """
 
-    __slots__ = ("first", "follow", "reads")
+    __slots__ = ("chains", "first", "follow", "reads")
 
     reads: list[CharSet | Anchor | Look | None]
     follow: list[int]
     first: int
+    chains: list[tuple[int, bool]]
 
     def __init__(self, node: Node) -> None:
+        self.chains = []
         self.reads = [None, None, None]
         self.follow = [0, 0, 0]
         self.first = self._lay(node)
@@ -72,7 +78,7 @@ class Positions:
                     follow.append(0)
                     entry |= circle
                 else:
-                    work.append(_Copying(task.item, task.minimum, task.maximum - task.minimum, entry))
+                    work.append(_Copying(task.item, task.minimum, task.maximum - task.minimum, entry, 0))
             elif isinstance(task, _Branching):
                 if task.n_laid:
                     task.begins |= entry
@@ -92,13 +98,18 @@ class Positions:
                 if not task.loop.minimum:
                     entry |= task.after
                 elif task.loop.minimum > 1:
-                    work.append(_Copying(task.loop.item, task.loop.minimum - 1, 0, entry))
+                    work.append(_Copying(task.loop.item, task.loop.minimum - 1, 0, entry, task.position + 1))
             else:
                 if task.in_optional:
                     entry |= task.after
+                    if not task.optional:
+                        self._chain(task.begin, task.n_copies, highest=True)
+                elif task.loop_begin and not task.mandatory:
+                    self._chain(task.loop_begin, task.n_copies + 1, highest=False)
                 if task.n_positions == len(reads) or not task.optional + task.mandatory:
                     continue
                 task.n_positions = len(reads)
+                task.begin = task.begin or len(reads)
                 task.in_optional = task.optional > 0
                 if task.in_optional:
                     task.optional -= 1
@@ -107,6 +118,13 @@ class Positions:
                 work.append(task)
                 work.append(task.item)
         return entry
+
+    def _chain(self, begin: int, n_copies: int, *, highest: bool) -> None:
+        """Note the same places in copies that were laid one after the other, the last one just now."""
+        width = (len(self.reads) - begin) // n_copies
+        if width and n_copies > 1:
+            every = ((1 << width * n_copies) - 1) // ((1 << width) - 1) << begin
+            self.chains.extend((every << place, highest) for place in range(width))
 
 
 class _Branching:
@@ -139,15 +157,20 @@ class _Copying:
     more of nothing is nothing.
     """
 
-    __slots__ = ("after", "in_optional", "item", "mandatory", "n_positions", "optional")
+    __slots__ = (
+        "after", "begin", "in_optional", "item", "loop_begin", "mandatory", "n_copies", "n_positions", "optional",
+    )  # fmt: skip
 
-    def __init__(self, item: Node, mandatory: int, optional: int, after: int) -> None:
+    def __init__(self, item: Node, mandatory: int, optional: int, after: int, loop_begin: int) -> None:
         self.item = item
         self.mandatory = mandatory
         self.optional = optional
         self.after = after
         self.in_optional = False
-        self.n_positions = 0
+        self.begin = self.n_positions = 0
+        # A loop without limit that was laid before, if the copies are the rounds that it needs besides.
+        self.loop_begin = loop_begin
+        self.n_copies = mandatory if loop_begin else optional
 
 
 def shortened(node: Node) -> Node:

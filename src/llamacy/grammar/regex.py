@@ -92,7 +92,8 @@ def _plain_language(positions: Positions, *, search: bool) -> Dfa:
         if later:
             moves[2] = [(everything, later | SEEKER)]
             begin |= SEEKER
-    return Dfa(*normal_form(*determinise(moves, begin, MATCH | END, MATCH if search else 0), alphabet))
+    table = determinise(moves, begin, MATCH | END, MATCH if search else 0, positions.chains)
+    return Dfa(*normal_form(*table, alphabet))
 
 
 def _passed(mask: int, conditions: int, follow: list[int]) -> int:

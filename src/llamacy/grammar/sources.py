@@ -111,7 +111,8 @@ def _pydantic() -> Any:
 
 def _from_pydantic(adapter: Any, *arguments: object) -> dict[str, Any]:
     """Return the schema of an adapter, or of the one that a class makes of the arguments."""
-    failures = import_module("pydantic.errors").PydanticErrorMixin
+    errors = import_module("pydantic.errors")
+    failures = (errors.PydanticUserError, errors.PydanticUndefinedAnnotation)
     name = arguments[0] if arguments else adapter
     try:
         schema: dict[str, Any] = (adapter(*arguments) if arguments else adapter).json_schema()

@@ -15,7 +15,7 @@ Normal = tuple[tuple[tuple[tuple[CharSet, int], ...], ...], frozenset[int]]
 
 MAX_STATES = 20_000
 # Members of all subsets together: what keeps a construction of few states with huge subsets from taking minutes.
-_MAX_MEMBERS = 50 * MAX_STATES
+_MAX_MEMBERS = 25 * MAX_STATES
 _SMALL = 1 << 60
 
 
@@ -32,7 +32,11 @@ def too_large(what: str = "states", limit: int = MAX_STATES) -> AutomatonTooLarg
 
 
 def determinise(
-    moves: Sequence[Sequence[tuple[int, int]]], start: int, accepting: int, universal: int = 0
+    moves: Sequence[Sequence[tuple[int, int]]],
+    start: int,
+    accepting: int,
+    universal: int = 0,
+    chains: Sequence[tuple[int, bool]] = (),
 ) -> tuple[MaskEdges, set[int]]:
     """Turn a nondeterministic table into a deterministic one.
 
@@ -44,6 +48,9 @@ def determinise(
         Sets of states, as bits.
     universal
         States that accept all texts, as bits: a subset with one of them needs no other.
+    chains
+        Sets of states, as bits, of which the highest (True) or lowest (False) in a subset accepts all that the others
+        accept.
 
     Returns
     -------
@@ -57,6 +64,9 @@ def determinise(
     """
     if start & universal:
         start = universal & -universal
+    chained = 0
+    for chain, _ in chains:
+        chained |= chain
     numbers: dict[int | bytes, int] = {_key(start): 0}
     subsets = [start]
     edges: MaskEdges = []
@@ -79,6 +89,8 @@ def determinise(
         for mask, targets in merged.items() if len(merged) < 2 else _disjoint(merged):
             if targets & universal:
                 targets = universal & -universal
+            elif (held := targets & chained) & (held - 1):
+                targets = _reduced(targets, chains)
             key = targets if targets < _SMALL else _key(targets)
             number = numbers.get(key)
             if number is None:
@@ -94,6 +106,15 @@ def determinise(
 def _key(subset: int) -> int | bytes:
     """Give what to look a subset up by: powers of two, as `int`s, have but 61 hashes."""
     return subset if subset < _SMALL else subset.to_bytes((subset.bit_length() + 7) // 8, "little")
+
+
+def _reduced(subset: int, chains: Iterable[tuple[int, bool]]) -> int:
+    """Leave out states beside which another one is enough."""
+    for chain, highest in chains:
+        held = subset & chain
+        if held & (held - 1):
+            subset ^= held ^ (1 << held.bit_length() - 1 if highest else held & -held)
+    return subset
 
 
 def _disjoint(moves: dict[int, int]) -> Iterable[tuple[int, int]]:

@@ -17,7 +17,7 @@ All are immutable and hashable, so equal parts of a grammar can share one rule.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple, Union
 
 from llamacy.grammar.charset import CharSet
@@ -127,3 +127,17 @@ class Rules(NamedTuple):
 
     root: str
     rules: Mapping[str, Node]
+
+
+def refs(node: Node) -> Iterator[str]:
+    """Yield the names of the rules that a node uses."""
+    pending = [node]
+    while pending:
+        part = pending.pop()
+        kind = type(part)
+        if kind is Ref:
+            yield str(part)
+        elif kind is tuple or kind is Choice:
+            pending.extend(part)  # type: ignore[arg-type]
+        elif isinstance(part, Repeat):
+            pending.append(part.item)

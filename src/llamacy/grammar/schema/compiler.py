@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import marshal
 import warnings
 from typing import Any
 
@@ -28,7 +29,7 @@ from llamacy.grammar.schema.write_scalars import ScalarWriter
 from llamacy.grammar.tree import Choice, Node, Ref, Rules
 
 _MAX_RELAXED = 100
-_MAX_DEPTH = 500
+_MAX_DEPTH = 2000
 # what makes automata large, the likeliest first
 _LARGE = ("maxLength", "minLength", "pattern", "format", "multipleOf", "patternProperties", "propertyNames", "enum")
 _SCALAR_TYPES = frozenset(("null", "boolean", "number", "integer", "string"))
@@ -59,7 +60,10 @@ def compile_schema(schema: Any, policy: Policy | None = None, *, resolver: Any =
     policy = policy or Policy()
     if not isinstance(schema, (dict, bool)):
         raise SchemaError(f"a schema must be an object or a boolean, not {schema!r:.100}")
-    _refuse_deep(schema)
+    try:
+        marshal.dumps(schema, 2)  # knows how deep a schema is, in no time
+    except ValueError:
+        _refuse_deep(schema)
     find = _resolver(resolver)
     ignored: set[tuple[int, str]] = set()
     dynamic = False
@@ -156,14 +160,14 @@ class _Compiler:
             schema = literal.place.schema
             kind = schema.get("type") if literal.holds and type(schema) is dict else None
             if type(kind) is str and kind in _SCALAR_TYPES:
-                node = self._nodes[members] = self._book.named(kind, self._write(members))
+                node = self._nodes[members] = self._book.named(kind, self._write(members, scalar=True))
                 return node
         ref = self._book.new("value")
         self._nodes[members] = ref
         self._pending.append((ref, members))
         return ref
 
-    def _write(self, members: Members) -> Node:
+    def _write(self, members: Members, scalar: bool = False) -> Node:
         """Return all ways to write a value of a node."""
         if len(members) == 1:
             (literal,) = members
@@ -171,16 +175,16 @@ class _Compiler:
             literal = min(members, key=lambda literal: literal.place.pointer)
         place = literal.place
         try:
-            return self._ways(members, place)
+            return self._ways(members, place, scalar)
         except AutomatonTooLarge as error:
             schema = place.schema if isinstance(place.schema, dict) else {}
             keyword = next((keyword for keyword in _LARGE if keyword in schema), None)
             raise place.error(str(error), keyword, UnsupportedSchemaError) from error
 
-    def _ways(self, members: Members, place: Place) -> Node:
+    def _ways(self, members: Members, place: Place, scalar: bool) -> Node:
         scalars = self._reader.read_scalars(members)
-        objects = self._reader.read(members, OBJECTS)
-        arrays = self._reader.read(members, ARRAYS)
+        objects = [] if scalar else self._reader.read(members, OBJECTS)
+        arrays = [] if scalar else self._reader.read(members, ARRAYS)
         if objects == [ANY_OBJECT] and arrays == [ANY_ARRAY] and scalars == everything():
             return self._book.shared("value")
         ways: list[Node] = []

@@ -9,7 +9,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from llamacy.errors import UnsupportedSchemaError
 from llamacy.grammar.automaton import AutomatonTooLarge
 from llamacy.grammar.schema.keywords import schema_list, type_names
-from llamacy.grammar.schema.location import Literal, Place, Places
+from llamacy.grammar.schema.location import NOTHING, Literal, Place, Places
 from llamacy.grammar.schema.scalars import ScalarReader, Scalars, everything, shortest_numbers
 from llamacy.grammar.schema.shapes import ANYTHING, ArrayShape, Node, ObjectShape
 
@@ -73,7 +73,7 @@ class ContainerReader:
         self.places = places
         self.scalars = scalars
         self._kinds = kinds
-        self.nothing: Node = frozenset((places.nothing.yes,))
+        self.nothing: Node = NOTHING.holding
         self._open: set[tuple[Place, str]] = set()
         self._values: dict[int, Place] = {}
         self._empty: dict[Node, bool] = {}
@@ -84,14 +84,18 @@ class ContainerReader:
     def node(self, place: Place, holds: bool = True) -> Node:
         """Return the node of the values that satisfy a schema, or that don't."""
         schema = place.schema
-        if schema is True or schema == {}:
-            return ANYTHING if holds else self.nothing
         if schema is False:
             return self.nothing if holds else ANYTHING
-        return frozenset((place.yes if holds else place.no,))
+        if schema is True or not schema:
+            return ANYTHING if holds else self.nothing
+        return place.holding if holds else frozenset((place.no,))
 
     def read_scalars(self, node: Node) -> Scalars:
         """Return the scalars of a node."""
+        if len(node) == 1:
+            (literal,) = node
+            found = self.scalars.read(literal.place)
+            return found if literal.holds else ~found
         found = everything()
         for literal in node:
             one = self.scalars.read(literal.place)
@@ -100,8 +104,11 @@ class ContainerReader:
 
     def read(self, node: Node, kind: Kind[S]) -> list[S]:
         """Return the arrays or objects of a node."""
+        if len(node) == 1:
+            (literal,) = node
+            return self._literal(literal, kind)
         found = [kind.anything]
-        for literal in sorted(node, key=_by_pointer) if len(node) > 1 else node:
+        for literal in sorted(node, key=_by_pointer):
             found = self.product(found, self._literal(literal, kind), kind, literal.place, None)
         return found
 

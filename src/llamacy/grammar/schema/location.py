@@ -69,9 +69,13 @@ class Place:
         The `id` of the schema in the document, which `schema` may be a shortened copy of.
     yes, no
         "Satisfies the schema" and "doesn't", as literals of a formula.
+    holding
+        The set of `yes` alone.
     """
 
-    __slots__ = ("_parent", "_tokens", "containers", "identity", "no", "resource", "scalars", "schema", "scope", "yes")
+    __slots__ = (
+        "_parent", "_tokens", "containers", "holding", "identity", "no", "resource", "scalars", "schema", "scope", "yes"
+    )
 
     def __init__(
         self, schema: Schema, resource: Resource, scope: Scope, parent: Place | str, tokens: tuple[str, ...]
@@ -84,6 +88,7 @@ class Place:
         self._tokens = tokens
         self.yes = Literal(self, True)
         self.no = Literal(self, False)
+        self.holding = frozenset((self.yes,))
         self.scalars: Any = None
         self.containers: dict[Any, Any] = {}
 
@@ -120,6 +125,11 @@ class Literal:
         return f"{'' if self.holds else 'not '}{self.place.pointer}"
 
 
+_NO_DOCUMENT = Resource("", True, "#", DIALECTS["2020-12"])
+ANYTHING = Place(True, _NO_DOCUMENT, (), "#", ())
+NOTHING = Place(False, _NO_DOCUMENT, (), "#", ())
+
+
 class Places:
     """All places of a schema, each made once.
 
@@ -151,22 +161,19 @@ class Places:
         self._ignored = ignored
         self._ignored_ids = {identity for identity, _ in ignored}
         self._places: dict[tuple[int, Resource, Scope], Place] = {}
-        self._simple: dict[str, Place] = {}
+        self._leaves: dict[Any, Place] = {}
         self._resources: dict[str, Resource] = {}
         self._indexed: set[int] = set()
         self._made: list[Any] = []
         self._dynamic = dynamic
-        self._no_document = Resource("", True, "#", DIALECTS["2020-12"])
         uri = schema.get(dialect.id_keyword, "") if isinstance(schema, dict) else ""
         resource = Resource(
-            urldefrag(uri)[0] if isinstance(uri, str) else "", schema, "#", self._dialect(schema, dialect, "#")
+            urldefrag(uri)[0] if uri and isinstance(uri, str) else "", schema, "#", self._dialect(schema, dialect, "#")
         )
         self._resources[resource.uri] = self._resources[""] = resource
         if dynamic:
             self._index(resource)
         self.root = self._place(schema, resource, self._entered((), resource), "#", ())
-        self.anything = self._place(True, resource, (), "#", ())
-        self.nothing = self._place(False, resource, (), "#", ())
 
     # making
 
@@ -225,12 +232,13 @@ class Places:
     def child(self, place: Place, schema: Any, *tokens: str) -> Place:
         """Return the place of a schema inside of another one."""
         if type(schema) is dict:
-            if len(schema) == 1:
-                simple = schema.get("type")
-                if type(simple) is str:
-                    known = self._simple.get(simple)
-                    if known is None:
-                        known = self._simple[simple] = self._place(schema, place.resource, place.scope, place, tokens)
+            leaf = schema.get("type")
+            if type(leaf) is str and leaf in _LEAF_TYPES:
+                key = leaf if len(schema) == 1 else _leaf_key(schema)
+                if key is not None:
+                    known = self._leaves.get(key)
+                    if known is None or (self._ignored and id(schema) in self._ignored_ids):
+                        known = self._leaves[key] = self._place(schema, place.resource, place.scope, place, tokens)
                     return known
             identifier = schema.get(place.resource.dialect.id_keyword)
             if isinstance(identifier, str) and not (
@@ -239,7 +247,7 @@ class Places:
                 resource = self._embedded(place.resource, schema, identifier, place.pointer, tokens)
                 return self._place(schema, resource, self._entered(place.scope, resource), place, tokens)
         elif type(schema) is bool:
-            return self.anything if schema else self.nothing
+            return ANYTHING if schema else NOTHING
         return self._place(schema, place.resource, place.scope, place, tokens)
 
     def made(self, place: Place, schema: dict[str, Any]) -> Place:
@@ -250,7 +258,7 @@ class Places:
     def made_of_values(self, place: Place, schema: dict[str, Any]) -> Place:
         """Return a place for a schema made of values alone, which is in no draft that the document may be in."""
         self._made.append(schema)
-        return self._place(schema, self._no_document, (), place, ())
+        return self._place(schema, _NO_DOCUMENT, (), place, ())
 
     def _embedded(
         self, outer: Resource, schema: dict[str, Any], identifier: str, pointer: str, tokens: tuple[str, ...]
@@ -335,7 +343,7 @@ class Places:
         if not isinstance(value, (dict, bool)):
             raise place.error(f"{reference!r} leads to something that is no schema: {value!r:.100}", keyword)
         if isinstance(value, bool):
-            return self.anything if value else self.nothing
+            return ANYTHING if value else NOTHING
         # resources that the pointer only passes through are not entered
         return self._place(value, resource, self._entered(place.scope, resource), pointer, ())
 
@@ -394,6 +402,26 @@ class Places:
                 owner.anchors.setdefault("", (schema, pointer))
                 owner.dynamic_anchors.add("")
             pending.extend([(child, owner, pointer + tail) for tail, child in subschemas(schema)])
+
+
+_LEAF_TYPES = frozenset(("null", "boolean", "number", "integer", "string"))
+_LEAF_KEYWORDS = frozenset(
+    "type const enum minLength maxLength pattern format minimum maximum exclusiveMinimum exclusiveMaximum multipleOf".split()
+)
+_COMMENTS = frozenset("title description default examples deprecated readOnly writeOnly $comment".split())
+
+
+def _leaf_key(schema: dict[str, Any]) -> tuple[Any, ...] | None:
+    """Return what equal schemas of scalars have in common, so that they are read once; None for other schemas."""
+    key: list[Any] = []
+    for keyword, value in schema.items():
+        if keyword in _COMMENTS:
+            continue
+        kind = type(value)
+        if keyword not in _LEAF_KEYWORDS or (kind is not str and kind is not int and kind is not float):
+            return None
+        key += (keyword, kind, value)
+    return tuple(key)
 
 
 def subschemas(schema: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

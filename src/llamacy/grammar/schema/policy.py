@@ -93,6 +93,8 @@ class Policy:
         TypeError
             There is no such option.
         """
+        if not arguments:
+            return DEFAULT
         known = [field.name for field in fields(cls)]
         for name in arguments:
             if name not in known:
@@ -105,3 +107,6 @@ class Policy:
 def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
     if value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, not {value!r}")
+
+
+DEFAULT = Policy()

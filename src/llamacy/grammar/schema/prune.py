@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
-from llamacy.grammar.tree import Choice, Node, Ref, Repeat
+from llamacy.grammar.tree import Choice, Node, Ref, Repeat, refs
 
 NEVER = Choice(())
 
@@ -24,7 +24,7 @@ def prune(rules: Mapping[str, Node], root: str) -> dict[str, Node]:
     used = {root}
     pending = [root]
     while pending:
-        for name in _refs(left.get(pending.pop(), NEVER)):
+        for name in refs(left.get(pending.pop(), NEVER)):
             if name not in used:
                 used.add(name)
                 pending.append(name)
@@ -35,7 +35,7 @@ def _alive(rules: Mapping[str, Node]) -> set[str]:
     """Return the rules that match some text."""
     users: dict[str, list[str]] = {}
     for name, node in rules.items():
-        for ref in _refs(node):
+        for ref in refs(node):
             users.setdefault(ref, []).append(name)
     alive: set[str] = set()
     pending = list(rules)
@@ -45,19 +45,6 @@ def _alive(rules: Mapping[str, Node]) -> set[str]:
             alive.add(name)
             pending += users.get(name, ())
     return alive
-
-
-def _refs(node: Node) -> Iterator[str]:
-    pending = [node]
-    while pending:
-        part = pending.pop()
-        kind = type(part)
-        if kind is Ref:
-            yield str(part)
-        elif kind is tuple or kind is Choice:
-            pending.extend(part)  # type: ignore[arg-type]
-        elif isinstance(part, Repeat):
-            pending.append(part.item)
 
 
 def _matches(node: Node, alive: set[str]) -> bool:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import lru_cache
+
 from llamacy.errors import UnsupportedSchemaError
 from llamacy.grammar.charset import ANY, CharSet
+from llamacy.grammar.emit import keep
 from llamacy.grammar.schema.policy import Policy
-from llamacy.grammar.tree import Choice, Node, Ref, Repeat
+from llamacy.grammar.tree import Choice, Node, Ref, Repeat, refs
 
 MAX_RULES = 20_000
 # llama.cpp counts no further; longer repetitions are made of repetitions
@@ -19,12 +23,11 @@ _NOT_ZERO = CharSet.of(("1", "9"))
 # what a JSON string may hold as it is
 RAW = ANY - CharSet.of('"\\', (0, 0x1F))
 
-_CHAR = Choice((RAW, ("\\", Choice((CharSet.of('"\\/bfnrt'), ("u", Ref("unicode")))))))
+# a pair of surrogates is one character; one alone is none
 _UNICODE = Choice(
     (
         (HEX - _D, Repeat(HEX, 3, 3)),
         (_D, CharSet.of(("0", "7")), Repeat(HEX, 2, 2)),
-        # a pair of surrogates is one character; one alone is none
         (_D, CharSet.of("89ABab"), Repeat(HEX, 2, 2), "\\u", _D, CharSet.of(("C", "F"), ("c", "f")), Repeat(HEX, 2, 2)),
     )
 )
@@ -55,29 +58,27 @@ class Rulebook:
     @property
     def comma(self) -> tuple[Node, ...]:
         """A comma between members, with the white space that may follow it."""
-        if self.policy.whitespace == "compact":
-            return (",",)
-        return (",", self.shared("blank" if self.policy.whitespace == "single" else "space"))
+        return self._used(_comma(self.policy))
 
     @property
     def colon(self) -> tuple[Node, ...]:
         """The white space that may follow a colon."""
-        return () if self.policy.whitespace == "compact" else (self.shared("blank"),)
+        return self._used(_colon(self.policy))
 
     @property
     def padding(self) -> tuple[Node, ...]:
         """The white space that may stand inside of brackets and braces."""
-        return (self.shared("space"),) if self.policy.whitespace == "pretty" else ()
+        return self._used(_padding(self.policy))
+
+    def _used(self, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+        for node in nodes:
+            if type(node) is Ref:
+                self.shared(str(node))
+        return nodes
 
     def new(self, kind: str) -> Ref:
         """Return a name for a rule that `define` will be called for."""
-        name = Ref(f"{kind}-{len(self.rules)}")
-        self.rules[str(name)] = ()
-        if len(self.rules) > MAX_RULES:
-            raise UnsupportedSchemaError(
-                f"takes more than {MAX_RULES} rules; make it smaller, or leave parts of it open", pointer="#"
-            )
-        return name
+        return self.add(kind, ())
 
     def define(self, name: Ref, node: Node) -> Ref:
         """Say what a rule says, and return its name."""
@@ -85,8 +86,16 @@ class Rulebook:
         return name
 
     def add(self, kind: str, node: Node) -> Ref:
-        """Add a rule."""
-        return self.define(self.new(kind), node)
+        """Add a rule and return its name."""
+        rules = self.rules
+        n = len(rules)
+        if n >= MAX_RULES:
+            raise UnsupportedSchemaError(
+                f"takes more than {MAX_RULES} rules; make it smaller, or leave parts of it open", pointer="#"
+            )
+        name = f"{kind}-{n}"
+        rules[name] = node
+        return Ref(name)
 
     def named(self, kind: str, node: Node) -> Node:
         """Return a node that stands for another one in few words: itself, or the rule for all nodes like it."""
@@ -98,100 +107,130 @@ class Rulebook:
         return ref
 
     def shared(self, name: str) -> Ref:
-        """Return one of the rules that many grammars have in common."""
+        """Return one of the rules that many grammars have in common, after adding it and those that it uses."""
         if name not in self.rules:
-            self.rules[name] = ()
-            self.rules[name] = getattr(self, "_" + name)()
+            node, uses = _common_rule(name, self.policy)
+            self.rules[name] = node
+            for other in uses:
+                self.shared(other)
         return Ref(name)
-
-    # repetitions
-
-    def repeat(self, item: Node, minimum: int, maximum: int | None, kind: str) -> tuple[Node, ...]:
-        """Return a repetition of any length, of which llama.cpp sees none above its limit."""
-        parts: list[Node] = []
-        exact = minimum if maximum is None or maximum > minimum else maximum
-        if maximum == minimum == 1:
-            return (item,)
-        if exact > MAX_REPETITIONS or (maximum is not None and maximum > MAX_REPETITIONS):
-            parts += self._exactly(item, exact, kind)
-            if maximum is None:
-                parts.append(Repeat(item, 0, None))
-            elif maximum > minimum:
-                parts += self._up_to(item, maximum - minimum, kind)
-            return tuple(parts)
-        return (Repeat(item, minimum, maximum),) if maximum != 0 else ()
-
-    def _exactly(self, item: Node, n: int, kind: str) -> list[Node]:
-        if n <= MAX_REPETITIONS:
-            return [Repeat(item, n, n)] if n else []
-        blocks, rest = divmod(n, _BLOCK)
-        block = self.add(kind, Repeat(item, _BLOCK, _BLOCK))
-        return [*self._exactly(block, blocks, kind), *self._exactly(item, rest, kind)]
-
-    def _up_to(self, item: Node, n: int, kind: str) -> list[Node]:
-        if n <= MAX_REPETITIONS:
-            return [Repeat(item, 0, n)]
-        blocks = (n - _BLOCK + 1) // _BLOCK
-        block = self.add(kind, Repeat(item, _BLOCK, _BLOCK))
-        return [*self._up_to(block, blocks, kind), *self._up_to(item, n - blocks * _BLOCK, kind)]
-
-    # rules in common
-
-    def _next(self) -> Node:
-        comma = self.comma
-        return (*comma, '"') if len(comma) > 1 else ',"'
-
-    def _blank(self) -> Node:
-        return Repeat(" ", 0, 1)
-
-    def _space(self) -> Node:
-        return Repeat(Choice((" ", ("\n", Repeat(" ", 0, 64)))), 0, 1)
-
-    def _char(self) -> Node:
-        self.shared("unicode")
-        return _CHAR
-
-    def _unicode(self) -> Node:
-        return _UNICODE
-
-    def _string(self) -> Node:
-        return ('"', *self.repeat(self.shared("char"), 0, self.policy.max_string_length, "chars"), '"')
-
-    def _integer(self) -> Node:
-        return Choice(("0", (Repeat("-", 0, 1), _NOT_ZERO, Repeat(DIGIT, 0, self.policy.max_digits - 1))))
-
-    def _number(self) -> Node:
-        return (
-            Repeat("-", 0, 1),
-            Choice(("0", (_NOT_ZERO, Repeat(DIGIT, 0, self.policy.max_digits - 1)))),
-            Repeat((".", Repeat(DIGIT, 1, self.policy.max_digits)), 0, 1),
-            Repeat((CharSet.of("Ee"), Repeat(CharSet.of("+-"), 0, 1), Repeat(DIGIT, 1, 3)), 0, 1),
-        )
-
-    def _boolean(self) -> Node:
-        return Choice(("true", "false"))
-
-    def _value(self) -> Node:
-        kinds = ("object", "array", "string", "number")
-        return Choice((*[self.shared(kind) for kind in kinds], "true", "false", "null"))
-
-    def _array(self) -> Node:
-        return self.list_of(self.shared("value"), 0, self.policy.max_array_length)
-
-    def _object(self) -> Node:
-        pair = self.add("pair", (self.shared("string"), ":", *self.colon, self.shared("value")))
-        more = self.add("more", (*self.comma, pair))
-        return ("{", *self.padding, Repeat((pair, Repeat(more, 0, None)), 0, 1), *self.padding, "}")
 
     def list_of(self, item: Node, minimum: int, maximum: int | None) -> Node:
         """Return an array of items that are all alike."""
         if maximum == 0:
             return ("[", *self.padding, "]")
-        most = None if maximum is None else maximum - 1
-        more = () if most == 0 else self.repeat(
-            self.add("more", (*self.comma, item)), max(minimum - 1, 0), most, "items"
-        )
-        items: tuple[Node, ...] = (item, *more)
-        if minimum == 0:
-            items = (Repeat(items if len(items) > 1 else item, 0, 1),)
-        return ("[", *self.padding, *items, *self.padding, "]")
+        more = Ref("") if maximum == 1 else self.add("more", (*self.comma, item))
+        return _list(item, more, minimum, maximum, self.padding)
+
+
+def repeat(item: Node, minimum: int, maximum: int | None) -> tuple[Node, ...]:
+    """Return a repetition of any length, made of repetitions that llama.cpp sees none too large of."""
+    if maximum == 0:
+        return ()
+    if minimum == maximum == 1:
+        return (item,)
+    if maximum is None:
+        if minimum <= MAX_REPETITIONS:
+            return (Repeat(item, minimum, None),)
+        return (*_exactly(item, minimum), Repeat(item, 0, None))
+    if maximum <= MAX_REPETITIONS:
+        return (Repeat(item, minimum, maximum),)
+    return (*_exactly(item, minimum), *_up_to(item, maximum - minimum))
+
+
+def _exactly(item: Node, n: int) -> tuple[Node, ...]:
+    if n <= MAX_REPETITIONS:
+        return (Repeat(item, n, n),) if n else ()
+    blocks, rest = divmod(n, _BLOCK)
+    return (*_exactly(Repeat(item, _BLOCK, _BLOCK), blocks), *_exactly(item, rest))
+
+
+def _up_to(item: Node, n: int) -> tuple[Node, ...]:
+    if n <= MAX_REPETITIONS:
+        return (Repeat(item, 0, n),) if n else ()
+    blocks = (n - _BLOCK + 1) // _BLOCK
+    return (*_up_to(Repeat(item, _BLOCK, _BLOCK), blocks), *_up_to(item, n - blocks * _BLOCK))
+
+
+def _comma(policy: Policy) -> tuple[Node, ...]:
+    if policy.whitespace == "compact":
+        return (",",)
+    return (",", Ref("blank" if policy.whitespace == "single" else "space"))
+
+
+def _colon(policy: Policy) -> tuple[Node, ...]:
+    return () if policy.whitespace == "compact" else (Ref("blank"),)
+
+
+def _padding(policy: Policy) -> tuple[Node, ...]:
+    return (Ref("space"),) if policy.whitespace == "pretty" else ()
+
+
+def _list(item: Node, more: Node, minimum: int, maximum: int | None, padding: tuple[Node, ...]) -> Node:
+    most = None if maximum is None else maximum - 1
+    items: tuple[Node, ...] = (item, *repeat(more, max(minimum - 1, 0), most))
+    if minimum == 0:
+        items = (Repeat(items if len(items) > 1 else item, 0, 1),)
+    return ("[", *padding, *items, *padding, "]")
+
+
+@lru_cache(maxsize=256)
+def _common_rule(name: str, policy: Policy) -> tuple[Node, tuple[str, ...]]:
+    """Return a rule that many grammars have in common, and the names of those that it uses."""
+    node = keep(_COMMON[name](policy))
+    return node, tuple(dict.fromkeys(refs(node)))
+
+
+def _value(_policy: Policy) -> Node:
+    return Choice((Ref("object"), Ref("array"), Ref("string"), Ref("number"), "true", "false", "null"))
+
+
+def _object(policy: Policy) -> Node:
+    members = (Ref("member"), Repeat((*_comma(policy), Ref("member")), 0, None))
+    return ("{", *_padding(policy), Repeat(members, 0, 1), *_padding(policy), "}")
+
+
+def _array(policy: Policy) -> Node:
+    more = (*_comma(policy), Ref("value"))
+    if policy.max_array_length == 0:
+        return ("[", *_padding(policy), "]")
+    return _list(Ref("value"), more, 0, policy.max_array_length, _padding(policy))
+
+
+def _string(policy: Policy) -> Node:
+    return ('"', *repeat(Ref("char"), 0, policy.max_string_length), '"')
+
+
+def _next(policy: Policy) -> Node:
+    comma = _comma(policy)
+    return (*comma, '"') if len(comma) > 1 else ',"'
+
+
+def _integer(policy: Policy) -> Node:
+    return Choice(("0", (Repeat("-", 0, 1), _NOT_ZERO, Repeat(DIGIT, 0, policy.max_digits - 1))))
+
+
+def _number(policy: Policy) -> Node:
+    return (
+        Repeat("-", 0, 1),
+        Choice(("0", (_NOT_ZERO, Repeat(DIGIT, 0, policy.max_digits - 1)))),
+        Repeat((".", Repeat(DIGIT, 1, policy.max_digits)), 0, 1),
+        Repeat((CharSet.of("Ee"), Repeat(CharSet.of("+-"), 0, 1), Repeat(DIGIT, 1, 3)), 0, 1),
+    )
+
+
+_COMMON: dict[str, Callable[[Policy], Node]] = {
+    "value": _value,
+    "object": _object,
+    "member": lambda policy: (Ref("string"), ":", *_colon(policy), Ref("value")),
+    "array": _array,
+    "string": _string,
+    "char": lambda _policy: Choice((RAW, ("\\", Choice((CharSet.of('"\\/bfnrt'), ("u", Ref("unicode"))))))),
+    "unicode": lambda _policy: _UNICODE,
+    "number": _number,
+    "integer": _integer,
+    "boolean": lambda _policy: Choice(("true", "false")),
+    "next": _next,
+    "blank": lambda _policy: Repeat(" ", 0, 1),
+    "space": lambda _policy: Repeat(Choice((" ", ("\n", Repeat(" ", 0, 64)))), 0, 1),
+}

@@ -82,6 +82,7 @@ def _both(a: Dfa, b: Dfa) -> Dfa:
     return a if b is numbers.plain() else a & b
 
 
+@lru_cache(maxsize=None)
 def everything() -> Scalars:
     """Return the set of all of them."""
     return Scalars(True, _BOTH, numbers.plain(), strings.ALL)
@@ -139,15 +140,8 @@ class ScalarReader:
         found = everything()
         if "type" in schema:
             names = type_names(place)
-            found = Scalars(
-                "null" in names,
-                _BOTH if "boolean" in names else _NEITHER,
-                numbers.plain() if "number" in names else automaton.nothing(),
-                strings.ALL if "string" in names else strings.NONE,
-            )
-            if "integer" in names and "number" not in names:
-                found = found._replace(numbers=numbers.integers())
-            if not names & _SCALAR_TYPES:
+            found = _of_types(names)
+            if len(schema) == 1 or not names & _SCALAR_TYPES:
                 return found
         for keyword, value in schema.items():
             step = _STEPS.get(keyword)
@@ -366,6 +360,21 @@ def _equal_to_one_of(values: list[Decimal]) -> Dfa:
     zeros = automaton.literal("0").repeat(0, None)
     fraction = automaton.literal(".0").concat(zeros)
     return automaton.choices(whole).concat(fraction.repeat(0, 1)) | automaton.choices(broken).concat(zeros)
+
+
+@lru_cache(maxsize=None)
+def _of_types(names: frozenset[str]) -> Scalars:
+    """Return the scalars of some types."""
+    if "number" in names:
+        allowed = numbers.plain()
+    else:
+        allowed = numbers.integers() if "integer" in names else automaton.nothing()
+    return Scalars(
+        "null" in names,
+        _BOTH if "boolean" in names else _NEITHER,
+        allowed,
+        strings.ALL if "string" in names else strings.NONE,
+    )
 
 
 @lru_cache(maxsize=None)

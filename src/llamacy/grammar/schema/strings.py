@@ -30,6 +30,8 @@ class Strings:
     @property
     def is_empty(self) -> bool:
         """Whether there is no such string."""
+        if self is ALL:
+            return False
         if self.language.is_empty or (self.maximum is not None and self.minimum > self.maximum):
             return True
         shortest, longest = self.language.min_length or 0, self.language.max_length

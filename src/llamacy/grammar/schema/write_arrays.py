@@ -10,7 +10,7 @@ from llamacy.errors import UnsupportedSchemaError
 from llamacy.grammar.schema.automata import joined
 from llamacy.grammar.schema.containers import ContainerReader
 from llamacy.grammar.schema.location import Place
-from llamacy.grammar.schema.rulebook import Rulebook
+from llamacy.grammar.schema.rulebook import Rulebook, repeat
 from llamacy.grammar.schema.shapes import ANY_ARRAY, ANYTHING, ArrayShape, Count, Node as Members
 from llamacy.grammar.tree import Choice, Node, Ref
 
@@ -86,7 +86,7 @@ class ArrayWriter:
         if shape.maximum is None or shape.maximum > n:
             more = book.add("more", (*book.comma, self._value(shape.rest)))
             most = None if shape.maximum is None else shape.maximum - n
-            follow = joined([*book.repeat(more, max(shape.minimum - n, 0), most, "items"), *end])
+            follow = joined([*repeat(more, max(shape.minimum - n, 0), most), *end])
         for i in range(n - 1, -1, -1):
             item = self._value(shape.prefix[i])
             node = joined([*(book.comma if i else ()), item, follow])

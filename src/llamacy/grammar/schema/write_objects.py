@@ -22,7 +22,7 @@ from llamacy.grammar.schema.automata import AutomatonWriter, in_json, joined
 from llamacy.grammar.schema.containers import ContainerReader
 from llamacy.grammar.schema.location import Place
 from llamacy.grammar.schema.names import Names
-from llamacy.grammar.schema.rulebook import Rulebook
+from llamacy.grammar.schema.rulebook import Rulebook, repeat
 from llamacy.grammar.schema.shapes import ANY_OBJECT, ANYTHING, Node as Members, ObjectShape
 from llamacy.grammar.tree import Choice, Node, Ref
 
@@ -32,40 +32,14 @@ _LONG = 500
 _LONG_SEQUENCE = 64
 
 
-class _State(NamedTuple):
-    """What an object has so far.
-
-    Attributes
-    ----------
-    count
-        How many properties, up to where more of them make no difference.
-    met
-        Which demands.
-    """
-
-    count: int = 0
-    met: frozenset[int] = frozenset()
-
-
-_START = _State()
-
-
-class _Slot(NamedTuple):
-    """A named property.
-
-    Attributes
-    ----------
-    key
-        Its name as it stands after the opening quote, with the colon.
-    values
-        Its value, and which demands it meets, in each way it may.
-    required
-        Whether it must be there.
-    """
-
-    key: str
-    values: list[tuple[tuple[Node, ...], frozenset[int]]]
-    required: bool
+# what an object has so far: the number of its properties, up to where more of them make no difference, above one bit for
+# each demand that is met
+_State = int
+_START: _State = 0
+# a value with the white space before it, and which demands it meets
+_Value = tuple[tuple[Node, ...], int]
+# a named property: the name as it stands after the opening quote with the colon, its values, whether it must be there
+_Slot = tuple[str, list[_Value], bool]
 
 
 class _Extra(NamedTuple):
@@ -125,11 +99,15 @@ class _ObjectBody:
         self._next = self._book.shared("next")
         self._shape = shape
         self._place = place
-        self._demands = frozenset(range(len(shape.some)))
+        self._n_demands = len(shape.some)
+        self._all_met = (1 << self._n_demands) - 1
         self._named = list(dict.fromkeys([*shape.properties, *shape.required]))
         self._slots = self._make_slots()
         self._extras = self._make_extras()
         self._most = self._last_count()
+        # nothing but the order of the properties matters
+        self._plain = not self._most and not self._all_met and self._shape.maximum != 0
+        self._states = range((self._most + 1) << self._n_demands)
 
     def write(self) -> Node | None:
         """Return the grammar."""
@@ -153,25 +131,29 @@ class _ObjectBody:
         required = set(shape.required)
         if self._book.policy.property_order == "required_first":
             order = sorted(order, key=lambda name: name not in required)
-        slots = []
+        slots: list[_Slot] = []
+        written: dict[Node, list[_Value]] = {}
         colon = self._book.colon
         for name in order:
             members = shape.value(name) if shape.rules else shape.properties.get(name, ANYTHING)
             if nothing <= members:
                 if name in required:
-                    return [_Slot("", [], True)]
+                    return [("", [], True)]
                 continue
             key = encode_basestring(name)[1:] + ":"
             if not name.isascii() and any("\ud800" <= c <= "\udfff" for c in name):
                 raise self._place.error(f"the name {name!r} has a lone surrogate, which no text can hold", "properties")
             if shape.some:
-                values = [((*colon, value(joint)), met) for joint, met in self._meeting(members, name)]
-            else:
-                values = [((*colon, value(members)), _START.met)]
-            slots.append(_Slot(key, values, name in required))
+                slots.append((key, [((*colon, value(m)), met) for m, met in self._meeting(members, name)], name in required))
+                continue
+            node = value(members)
+            values = written.get(node)
+            if values is None:
+                values = written[node] = [((*colon, node), 0)]
+            slots.append((key, values, name in required))
         return slots
 
-    def _meeting(self, members: Members, name: str) -> Iterator[tuple[Members, frozenset[int]]]:
+    def _meeting(self, members: Members, name: str) -> Iterator[tuple[Members, int]]:
         """Yield what a value is for each set of demands that it meets."""
         possible = [i for i, (allowed, _) in enumerate(self._shape.some) if allowed.has(name)]
         for n in range(len(possible) + 1):
@@ -180,7 +162,7 @@ class _ObjectBody:
                 for i in met:
                     joint = joint | self._shape.some[i][1]
                 if not met or not self._reader.is_empty(joint):
-                    yield joint, frozenset(met)
+                    yield joint, sum([1 << i for i in met])
 
     def _make_extras(self) -> list[_Extra]:
         shape = self._shape
@@ -200,7 +182,7 @@ class _ObjectBody:
     def _pair(self, allowed: Names, members: Members) -> Node:
         book = self._book
         if allowed.is_all:
-            key: Node = (*book.repeat(book.shared("char"), 0, book.policy.max_string_length, "chars"), '":')
+            key: Node = (*repeat(book.shared("char"), 0, book.policy.max_string_length), '":')
         else:
             language = allowed.language
             limit = book.policy.max_string_length
@@ -212,7 +194,7 @@ class _ObjectBody:
     def _last_count(self) -> int:
         """Return the number of properties from which on more of them make no difference."""
         shape = self._shape
-        n_required = sum(slot.required for slot in self._slots)
+        n_required = sum([required for _, _, required in self._slots])
         minimum = 0 if shape.minimum <= n_required else shape.minimum
         if minimum > 1 and self._extras:
             # a repeated key is one property; which keys came before is more than a grammar can know
@@ -223,54 +205,51 @@ class _ObjectBody:
                 UnsupportedSchemaError,
             )
         maximum = shape.maximum
-        if maximum is not None and not self._extras and maximum >= len(self._slots):
-            maximum = None
-        return minimum if maximum is None else maximum
+        self._counts_to_maximum = maximum is not None and (bool(self._extras) or maximum < len(self._slots))
+        return maximum if maximum is not None and self._counts_to_maximum else minimum
 
     def _may_close(self, state: _State, n_passed: int) -> bool:
-        if any(slot.required for slot in self._slots[n_passed:]):
+        if any([required for _, _, required in self._slots[n_passed:]]):
             return False
         return self._is_complete(state)
 
     def _is_complete(self, state: _State) -> bool:
-        return state.met == self._demands and (state.count >= self._shape.minimum or self._most == 0)
+        if self._plain:
+            return True
+        if state & self._all_met != self._all_met:
+            return False
+        return self._most == 0 or state >> self._n_demands >= min(self._shape.minimum, self._most)
 
-    def _after(self, state: _State, met: frozenset[int]) -> _State | None:
+    def _after(self, state: _State, met: int) -> _State | None:
         """Return the state after one more property, or None when there is one too many."""
-        if self._most == 0 and self._shape.maximum != 0:
-            return state if not met else _State(0, state.met | met)
-        if self._shape.maximum is not None and state.count >= self._shape.maximum:
+        count = state >> self._n_demands
+        if self._shape.maximum is not None and self._counts_to_maximum and count >= self._shape.maximum:
             return None
-        return _State(min(state.count + 1, self._most), state.met | met)
+        return min(count + 1, self._most) << self._n_demands | (state & self._all_met) | met
 
     # in order
 
     def _in_order(self) -> Node | None:
         """Return the keys and values, from the first key on."""
-        slots = self._slots
-        states = self._states(len(slots))
+        slots, states, plain = self._slots, self._states, self._plain
         # by state: what starts with a key, and what follows a value
-        picks = self._pick_extras(states)
+        picks = self._pick_extras()
         may_close = True
-        follow = {state: self._follow(state, picks[state], may_close) for state in states}
+        follow = [self._follow(state, picks[state], may_close) for state in states]
         n_together = 1 + len(slots) // _LONG
-        together: dict[_State, list[Node]] = {}
-        plain = not self._most and not self._demands
+        together: list[list[Node]] = [[] for _ in states]
         for i in range(len(slots) - 1, -1, -1):
             key, values, required = slots[i]
-            rule = not required or (i > 0 and not slots[i - 1].required)
-            if not plain:
-                states = self._states(i)
-            before = picks
-            picks = {}
+            rule = not required or (i > 0 and not slots[i - 1][2])
+            before, picks = picks, []
             for state in states:
                 ways: list[Node] = []
                 for value, met in values:
                     after = state if plain else self._after(state, met)
                     rest = None if after is None else follow[after]
                     if rest is not None:
-                        ways.append(_sequence(key, value, rest))
-                later = None if required else before.get(state)
+                        ways.append((key, *value, *rest) if type(rest) is tuple else (key, *value, rest))
+                later = None if required else before[state]
                 if n_together > 1:
                     ways = [self._book.add("property", way) for way in ways]
                     if later is not None and i % n_together:
@@ -279,26 +258,21 @@ class _ObjectBody:
                     together[state] = ways if later is None else [*ways, later]
                 if later is not None:
                     ways.append(later)
-                picks[state] = self._choice(ways, rule)
+                picks.append(self._choice(ways, rule))
             may_close = may_close and not required
             if i:
-                follow = {state: self._follow(state, picks[state], may_close) for state in states}
+                follow = [self._follow(state, picks[state], may_close) for state in states]
         return picks[_START]
 
-    def _states(self, n: int) -> list[_State]:
-        """Return the states that an object can be in before its property number `n`, or at any time after the last."""
-        if self._most == 0 and not self._demands:
-            return [_START]
-        counts = range(min(self._most, n) + 1) if n < len(self._slots) else range(self._most + 1)
-        subsets = [frozenset(met) for k in range(len(self._demands) + 1) for met in combinations(self._demands, k)]
-        return [_State(count, met) for count in counts for met in subsets]
-
     def _choice(self, ways: list[Node], rule: bool) -> Node | None:
+        """Return one of some ways, as a rule when it is used more than once or long."""
+        if len(ways) > 1:
+            return self._book.add("pick", Choice(ways))
         if not ways:
             return None
-        node = ways[0] if len(ways) == 1 else Choice(ways)
-        if rule or (type(node) is tuple and len(node) > _LONG_SEQUENCE) or (len(ways) > 1):
-            return node if type(node) is Ref else self._book.add("pick", node)
+        (node,) = ways
+        if type(node) is tuple and (rule or len(node) > _LONG_SEQUENCE):
+            return self._book.add("pick", node)
         return node
 
     def _follow(self, state: _State, pick: Node | None, may_close: bool) -> Node | None:
@@ -308,16 +282,15 @@ class _ObjectBody:
             return self._close if more is None else Choice((more, self._close))
         return more
 
-    def _pick_extras(self, states: list[_State]) -> dict[_State, Node | None]:
+    def _pick_extras(self) -> list[Node | None]:
         """Return by state what starts with a key that no one named."""
         if not self._extras:
-            return dict.fromkeys(states)
+            return [None] * len(self._states)
         pairs = [self._book.add("pair", extra.pair) for extra in self._extras]
-        refs = {state: self._book.new("extra") for state in states}
-        found: dict[_State, Node | None] = {}
-        for state in states:
+        refs = [self._book.new("extra") for _ in self._states]
+        for state in self._states:
             ways: list[Node] = []
-            after = self._after(state, frozenset())
+            after = self._after(state, 0)
             if after is not None:
                 rest: list[Node] = [(self._next, refs[after])]
                 if self._is_complete(after):
@@ -326,25 +299,23 @@ class _ObjectBody:
                 ways += [joined([pair, Choice(rest) if len(rest) > 1 else rest[0]]) for pair in pairs]
                 ways += self._last_extras(after)
             self._book.define(refs[state], ways[0] if len(ways) == 1 else Choice(ways))
-            self._book.has_dead |= not ways or bool(self._most or self._demands)
-            found[state] = refs[state] if ways else None
-        return found
+            self._book.has_dead |= not ways or not self._plain
+        return list(refs)
 
     def _last_extras(self, state: _State) -> Iterator[Node]:
         """Yield properties that meet the demands that are left, as the last ones of an object.
 
         They come last, because a key that comes again would replace the value.
         """
-        missing = self._demands - state.met
-        if not missing or state.count < min(self._shape.minimum, self._most):
+        missing = [i for i in range(self._n_demands) if not state >> i & 1]
+        if not missing or state >> self._n_demands < min(self._shape.minimum, self._most):
             return
         if len(missing) > 1:
             raise self._place.error(
                 "several conditions that some property must meet can't be enforced where keys are open", None,
                 UnsupportedSchemaError,
             )
-        (i,) = missing
-        allowed, members = self._shape.some[i]
+        allowed, members = self._shape.some[missing[0]]
         for extra in self._extras:
             both = extra.allowed & allowed
             joint = extra.members | members
@@ -356,29 +327,24 @@ class _ObjectBody:
     def _in_any_order(self) -> Node | None:
         """Return the keys and values when the named ones may come in any order."""
         n = len(self._slots)
-        states = self._states(n)
-        extras = self._pick_extras(states)
-        made: dict[tuple[int, _State], Node | None] = {}
+        extras = self._pick_extras()
+        made: list[list[Node | None]] = []
         for left in range(1 << n):
             chosen = [i for i in range(n) if left >> i & 1]
-            may_close = not any(self._slots[i].required for i in chosen)
-            for state in states:
+            needed = {i for i in chosen if self._slots[i][2]}
+            made.append([])
+            for state in self._states:
                 ways: list[Node] = []
                 for i in chosen:
-                    for value, met in self._slots[i].values:
+                    key, values, _ = self._slots[i]
+                    for value, met in values:
                         after = self._after(state, met)
-                        remaining = left & ~(1 << i)
                         if after is not None:
-                            closes = not any(self._slots[k].required for k in chosen if k != i)
-                            rest = self._follow(after, made[remaining, after], closes)
+                            rest = self._follow(after, made[left & ~(1 << i)][after], not needed - {i})
                             if rest is not None:
-                                ways.append(_sequence(self._slots[i].key, value, rest))
-                if may_close and extras[state] is not None:
-                    ways.append(extras[state])  # type: ignore[arg-type]
-                made[left, state] = self._choice(ways, left != (1 << n) - 1)
-        return made[(1 << n) - 1, _START]
-
-
-def _sequence(key: str, value: tuple[Node, ...], rest: Node) -> Node:
-    """Return a property and what follows it."""
-    return (key, *value, *rest) if type(rest) is tuple else (key, *value, rest)
+                                ways.append(joined([key, *value, rest]))
+                extra = extras[state]
+                if not needed and extra is not None:
+                    ways.append(extra)
+                made[left].append(self._choice(ways, left != (1 << n) - 1))
+        return made[-1][_START]

@@ -8,7 +8,7 @@ from llamacy.grammar import automaton, numbers
 from llamacy.grammar.automaton import Dfa
 from llamacy.grammar.schema import strings
 from llamacy.grammar.schema.automata import AutomatonWriter, Spelling, as_is, in_json, joined
-from llamacy.grammar.schema.rulebook import Rulebook
+from llamacy.grammar.schema.rulebook import Rulebook, repeat
 from llamacy.grammar.schema.scalars import Scalars, numbers_of_digits, shortest_numbers
 from llamacy.grammar.schema.strings import Strings
 from llamacy.grammar.tree import Node
@@ -72,7 +72,7 @@ class ScalarWriter:
             return [book.shared("string")]
         if found.language == automaton.everything():
             maximum = limit if found.maximum is None and limit is not None and limit >= found.minimum else found.maximum
-            characters = book.repeat(book.shared("char"), found.minimum, maximum, "chars")
+            characters = repeat(book.shared("char"), found.minimum, maximum)
             return [('"', *characters, '"')]
         language = found.folded()
         if limit is not None and language.max_length is None and language.min_length <= limit:
