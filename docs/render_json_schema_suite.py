@@ -10,7 +10,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from tests.grammar.outcome import Outcome, outcomes
+from tests.grammar.outcome import LEFT_OUT, LIMITS, Outcome, outcomes
 from tests.grammar.suite import DRAFTS, PARTS
 
 TARGET = Path(__file__).with_name("json-schema-suite.md")
@@ -24,6 +24,7 @@ What `llamacy.grammar` makes of the JSON Schema Test Suite, as it is inside the 
   plainly; one that doesn't satisfy it matches in no order and no spacing.
 - **refused**: the schema has no grammar; compiling it raises `UnsupportedSchemaError` with the place and the keyword. A
   schema that nothing satisfies is refused too (`SchemaError`); that counts as exact, since no instance of it is valid.
+- **not offered**: an instance that satisfies the schema and doesn't match, because of a limit that is told below.
 - **wrong**: anything else.
 
 Schemas are compiled with `extra_keys=True`, since the suite's instances have keys that no schema names, and with
@@ -39,7 +40,8 @@ _TITLES = {
 
 def render() -> str:
     """Return the page."""
-    lines = [_INTRODUCTION, "| draft | tests | cases | exact | refused | wrong |", "|---|---|---|---|---|---|"]
+    lines = [_INTRODUCTION, "| draft | tests | cases | exact | refused | not offered | wrong |"]
+    lines.append("|---|---|---|---|---|---|---|")
     for draft in DRAFTS:
         for part in PARTS:
             found = [outcome for file in outcomes(draft, part).values() for outcome in file]
@@ -47,7 +49,7 @@ def render() -> str:
     for draft in DRAFTS:
         for part in PARTS:
             lines += ["", f"## Draft {draft}: {_TITLES[part]}", ""]
-            lines += ["| file | cases | exact | refused | wrong |", "|---|---|---|---|---|"]
+            lines += ["| file | cases | exact | refused | not offered | wrong |", "|---|---|---|---|---|---|"]
             for file, found in outcomes(draft, part).items():
                 lines.append(f"| {file} | {len(found)} | {_counts(found)} |")
     lines += ["", "## Why schemas are refused", "", "| cases | keyword and reason |", "|---|---|"]
@@ -60,12 +62,16 @@ def render() -> str:
         if outcome.kind == "refused"
     )
     lines += [f"| {count} | {_cell(reason)} |" for reason, count in sorted(reasons.items(), key=_frequent_first)]
+    lines += ["", "## What is not offered", "", "| tests | limit |", "|---|---|"]
+    lines += [f"| {file} | {limit} |" for (_, file), limit in LIMITS.items()]
+    lines += ["", "## What is left out", "", "| tests | reason |", "|---|---|"]
+    lines += [f"| draft {draft}, {file} | {reason} |" for (draft, _, file), reason in LEFT_OUT.items()]
     return "\n".join(lines) + "\n"
 
 
 def _counts(found: Iterable[Outcome]) -> str:
     kinds = Counter(outcome.kind for outcome in found)
-    return " | ".join([str(kinds[kind]) for kind in ("exact", "refused", "wrong")])
+    return " | ".join([str(kinds[kind]) for kind in ("exact", "refused", "not offered", "wrong")])
 
 
 def _frequent_first(item: tuple[str, int]) -> tuple[int, str]:

@@ -28,7 +28,7 @@ def test_recursive_grammar_has_the_same_texts(target_model: Any, text: str) -> N
         assert found.matches(word) is native_matches(target_model.vocab, text, word), word
 
 
-@settings(deadline=None, max_examples=600, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(regular, st.randoms(use_true_random=False))
 def test_regular_grammar_has_the_same_texts(target_model: Any, node: Node, rng: random.Random) -> None:
     rules = Rules("root", {"root": node})

@@ -34,7 +34,7 @@ def verdict(read: Any, *arguments: Any) -> str | None:
     return None
 
 
-@settings(deadline=None, max_examples=60000, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.sampled_from(PARTS), max_size=14).map("".join), st.booleans())
 def test_both_readers_say_the_same(target_model: Any, text: str, whole: bool) -> None:
     if whole:

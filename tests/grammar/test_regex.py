@@ -234,29 +234,27 @@ def test_counted_repeats_have_a_state_a_character(count: int) -> None:
         (r"^.{0,50}\d.{0,50}$", None),
         (r"\d[a-z0-9]{0,50}$", 52),
         (r"\d.{40,}$", 42),
-        (r"^(?:[a-z]{0,9}[a-c]-?){0,9}$", None),
+        (r"^(?:[a-z]{0,9}[a-c]-?){0,3}$", None),
         (r"x[a-z]{2000,}$", 2002),
-        (r"^(?:a{0,90}){0,90}$", 8101),
     ],
 )
 def test_overlapping_counted_repeats_stay_small(pattern: str, size: int | None) -> None:
     language = pattern_language(pattern)
     assert size in (None, language.size)
     compiled = re.compile(pattern.replace("$", r"\Z"), re.ASCII)
-    for text in (
-        "",
-        "7",
-        "a" * 49,
-        "7" * 51,
-        "7" * 52,
-        "7" * 101,
-        "7" * 102,
-        "x7" * 20,
-        "a1" * 26 + "b" * 50,
-        "abc-" * 9,
-    ):
+    for text in ("", "7", "a" * 49, "7" * 51, "7" * 52, "7" * 101, "x7" * 20, "a1" * 26 + "b" * 50, "abc-" * 3):
         for variant in (text, text + "!", "1" + text, text + "c"):
             assert language.accepts(variant) == bool(compiled.search(variant)), variant
+
+
+def test_repeats_of_repeats_are_repeats() -> None:
+    assert (
+        pattern_language("^(?:a{0,90}){0,90}$")
+        == pattern_language("^a{0,8100}$")
+        == chars(CharSet.of("a")).repeat(0, 8100)
+    )
+    assert pattern_language("^(?:a{2}){3,}$") == literal("aa").repeat(3)
+    assert pattern_language("^(?:a{2,3}){2,3}$") == literal("a").repeat(4, 9)
 
 
 def test_lazy_quantifiers_have_the_language_of_greedy_ones() -> None:
@@ -285,8 +283,8 @@ def test_escaped_words_are_those_words(words: list[str]) -> None:
 @settings(deadline=None)
 @given(st.text("ab^$()[]{}|*+?.\\-,0123dwbu:=!<>/", max_size=12))
 def test_what_python_and_we_take_means_the_same(pattern: str) -> None:
-    # Spelled alike but meaning something else: numbered groups, bounds without a minimum, sets with "[[" or "--".
-    assume(not re.search(r"\\[\dubBdZ]|\{,|\[\^?\]|\[.*\[|--|\(\?[^:=!<]|\$", pattern))
+    # Spelled alike but meaning something else: numbered groups, bounds without a minimum, sets with "[[", "--" or "||".
+    assume(not re.search(r"\\[\dubBdZ]|\{,|\[\^?\]|\[.*\[|--|\|\||\(\?[^:=!<]|\$", pattern))
     try:
         compiled = re.compile(pattern, re.ASCII)
         language: Dfa = pattern_language(pattern)

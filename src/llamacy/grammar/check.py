@@ -7,7 +7,7 @@ for. Only rules that never end are refused here alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import NoReturn, cast
 
 from llamacy.errors import GrammarError
@@ -21,7 +21,7 @@ _TERMINAL = -1
 _Alternative = list[tuple[int, int]]  # symbols and how often each stands there
 
 
-def check(rules: Rules, error: Callable[[str, str], GrammarError] | None = None) -> None:
+def check(rules: Rules, error: Callable[[str, str], GrammarError] | None = None, stacked: Container[int] = ()) -> None:
     """Refuse a grammar that can't be used.
 
     Parameters
@@ -30,6 +30,9 @@ def check(rules: Rules, error: Callable[[str, str], GrammarError] | None = None)
         The grammar.
     error
         Makes the error for a rule from its name and the message.
+    stacked
+        Identities of the repetitions that are written without a group around them where they are repeated, as in
+        ``"a"*?``: llama.cpp makes no rule of those.
 
     Raises
     ------
@@ -40,7 +43,7 @@ def check(rules: Rules, error: Callable[[str, str], GrammarError] | None = None)
     if rules.root not in rules.rules:
         there = ", ".join(sorted(rules.rules)[:20]) or "none"
         raise GrammarError(f"the grammar has no rule {rules.root!r} to begin with; its rules are: {there}")
-    _Examination(rules, error or (lambda _, message: GrammarError(message))).run()
+    _Examination(rules, error or (lambda _, message: GrammarError(message)), stacked).run()
 
 
 class _Examination:
@@ -56,8 +59,9 @@ class _Examination:
         Of each rule, the name of the rule of the grammar that it belongs to.
     """
 
-    def __init__(self, rules: Rules, error: Callable[[str, str], GrammarError]) -> None:
+    def __init__(self, rules: Rules, error: Callable[[str, str], GrammarError], stacked: Container[int]) -> None:
         self.error = error
+        self._stacked = stacked
         self.alternatives: list[list[_Alternative]] = []
         self.copies: list[int] = []
         self.owners: list[str] = []
@@ -87,18 +91,32 @@ class _Examination:
         return found
 
     def _repetition(self, rule: int, node: Repeat) -> _Alternative:
-        if node.item == "":
+        marks = [node]
+        while type(node.item) is Repeat and id(node.item) in self._stacked:
+            node = node.item
+            marks.append(node)
+        found: _Alternative = [(self._symbol(rule, node.item), 1)] if node.item != "" else []
+        for mark in reversed(marks):
+            found = self._repeated(rule, found, mark.minimum, mark.maximum)
+        return found
+
+    def _repeated(self, rule: int, item: _Alternative, minimum: int, maximum: int | None) -> _Alternative:
+        if not item:
             return []
-        symbol = self._symbol(rule, node.item)
-        found = [(symbol, node.minimum)] if node.minimum else []
-        if node.maximum != node.minimum:
+        if minimum == 0:
+            found = []
+        elif len(item) == 1:
+            found = [(item[0][0], item[0][1] * minimum)]
+        else:
+            found = item * minimum
+        if maximum != minimum:
             rest = self._new_rule(self.owners[rule])
-            self.alternatives[rest] = [[(symbol, 1)], []]
-            if node.maximum is None:
+            self.alternatives[rest] = [[*item], []]
+            if maximum is None:
                 self.alternatives[rest][0].append((rest, 1))
             else:
-                self.copies[rest] = node.maximum - node.minimum
-            found.append((rest, 1))
+                self.copies[rest] = maximum - minimum
+            found = [*found, (rest, 1)]
         return found
 
     def _symbol(self, rule: int, node: Node) -> int:
@@ -208,8 +226,7 @@ class _Examination:
         """Say whether a rule stands for several, and the next of them may begin where the one before does."""
         if self.copies[rule] == 1:
             return False
-        symbol = self.alternatives[rule][0][0][0]
-        return symbol != _TERMINAL and nullable[symbol]
+        return all(symbol != _TERMINAL and nullable[symbol] for symbol, _ in self.alternatives[rule][0])
 
     def _bound_ways(self, nullable: list[bool], order: list[int], component: list[int]) -> None:
         """Bound the stacks at run time, and refuse rules that never come to a character."""

@@ -382,7 +382,8 @@ def _make(
 
 
 def _of_rules(rules: Rules) -> Grammar:
-    return _make(emit(rules), rules.root, rules, False, (), (), ())
+    # the tree is some hundred times the size of its text, and a matcher, which few need, reads the text as fast
+    return _make(emit(rules), rules.root, None, False, (), (), ())
 
 
 def _checked(rules: Rules) -> Grammar:

@@ -135,7 +135,7 @@ def _parts(value: Decimal) -> tuple[str, str]:
     if value.is_zero():
         return "0", ""
     # Written out, the digits become states: what can't be tabulated needn't be written out.
-    if abs(value.adjusted()) + len(value.as_tuple().digits) > MAX_STATES:
+    if max(value.adjusted() + 1, 1) + max(-int(value.as_tuple().exponent), 0) > MAX_STATES:
         raise AutomatonTooLarge(f"{value:.6e} written out has more than {MAX_STATES} digits; use a nearer number")
     whole, _, part = format(value.copy_abs(), "f").partition(".")
     return whole.lstrip("0") or "0", part.rstrip("0")

@@ -51,7 +51,7 @@ def parse(text: str, root: str = "root") -> Rules:
         raise GrammarError("the grammar is empty")
     reader = _Reader(text)
     rules = Rules(root, reader.read())
-    check(rules, lambda name, message: reader.error(message, reader.used[name]))
+    check(rules, lambda name, message: reader.error(message, reader.used[name]), reader.stacked)
     return rules
 
 
@@ -110,6 +110,8 @@ class _Reader:
     ----------
     used
         Where the name of each rule stands first.
+    stacked
+        Identities of the repetitions that are repeated without a group around them.
     """
 
     def __init__(self, text: str) -> None:
@@ -118,6 +120,7 @@ class _Reader:
         self._patterns = _patterns()
         self._rules: dict[str, Node] = {}
         self.used: dict[str, int] = {}
+        self.stacked: set[int] = set()
         self._n_rules = 0  # those that llama.cpp makes, which are more than there are names
         self._n_elements = 0
         # the item before the next mark: its elements, its rules times its repetitions, its marks
@@ -160,6 +163,9 @@ class _Reader:
             if not self._at_end() and self._text[self._pos] not in "\r\n":
                 raise self.error("a new line or the end of the grammar is expected here")
             self._space(newlines=True)
+        for name, start in self.used.items():
+            if name not in self._rules:
+                raise self.error(f"rule {name!r} is not defined", start)
         return self._rules
 
     def _body(self) -> Node:
@@ -347,6 +353,8 @@ class _Reader:
         self._n_marks += 1
         if self._n_marks > MAX_NESTING:
             raise self.error(f"more than {MAX_NESTING} repetitions of one thing")
+        if self._n_marks > 1:
+            self.stacked.add(id(here.items[-1]))
         here.items[-1] = Repeat(here.items[-1], minimum, maximum)
 
     def _bounds(self, nested: bool) -> tuple[int, int | None]:

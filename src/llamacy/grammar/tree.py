@@ -111,7 +111,7 @@ class Token(NamedTuple):
     negated: bool = False
 
 
-Node = Union[str, tuple["Node", ...], CharSet, Choice, Repeat, Ref, Token]
+Node = Union[str, tuple["Node", ...], CharSet, Choice, Repeat, Ref, Token]  # noqa: UP007 (a name in it is not defined yet)
 
 
 class Rules(NamedTuple):

@@ -200,16 +200,15 @@ def _unseen(reader: ContainerReader, place: Place, seen: SeenItems, holds: bool)
         return reader.node(child, holds)
     if any(one.resource is not place.resource or one.scope != place.scope for one in seen.containing):
         raise place.error(
-            "can't be told together with a contains that stands in another document", "unevaluatedItems",
+            "can't be told together with a contains that stands in another document",
+            "unevaluatedItems",
             UnsupportedSchemaError,
         )
     either = {"anyOf": [child.schema, *[one.schema for one in seen.containing]]}
     return reader.node(reader.places.made(place, either), holds)
 
 
-ARRAYS: Kind[ArrayShape] = Kind(
-    "array", list, ANY_ARRAY, merge_arrays, {}, "unevaluatedItems", _narrow, _spoil
-)
+ARRAYS: Kind[ArrayShape] = Kind("array", list, ANY_ARRAY, merge_arrays, {}, "unevaluatedItems", _narrow, _spoil)
 ARRAYS.steps.update(applicators(ARRAYS))
 ARRAYS.steps.update(
     {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from llamacy.grammar.automaton import Dfa
 from llamacy.grammar.charset import ANY, CharSet
@@ -179,7 +180,8 @@ def joined(parts: list[Node]) -> Node:
     """Return a sequence without sequences in it, in which literals that stand together are one."""
     merged: list[Node] = []
     for part in parts:
-        for item in part if type(part) is tuple else (part,):
+        items: Any = part if type(part) is tuple else (part,)
+        for item in items:
             if type(item) is str and merged and type(merged[-1]) is str:
                 merged[-1] = merged[-1] + item
             elif item != "":

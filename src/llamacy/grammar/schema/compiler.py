@@ -22,7 +22,8 @@ from llamacy.grammar.schema.policy import Policy
 from llamacy.grammar.schema.prune import NEVER, prune
 from llamacy.grammar.schema.rulebook import Rulebook
 from llamacy.grammar.schema.scalars import ScalarReader, everything
-from llamacy.grammar.schema.shapes import ANY_ARRAY, ANY_OBJECT, Node as Members
+from llamacy.grammar.schema.shapes import ANY_ARRAY, ANY_OBJECT
+from llamacy.grammar.schema.shapes import Node as Members
 from llamacy.grammar.schema.write_arrays import ArrayWriter
 from llamacy.grammar.schema.write_objects import ObjectWriter
 from llamacy.grammar.schema.write_scalars import ScalarWriter

@@ -12,6 +12,7 @@ from llamacy.grammar.schema.keywords import schema_list, type_names
 from llamacy.grammar.schema.location import NOTHING, Literal, Place, Places
 from llamacy.grammar.schema.scalars import ScalarReader, Scalars, everything, shortest_numbers
 from llamacy.grammar.schema.shapes import ANYTHING, ArrayShape, Node, ObjectShape
+from llamacy.grammar.schema.strings import NotKnown
 
 S = TypeVar("S", ArrayShape, ObjectShape)
 
@@ -94,13 +95,20 @@ class ContainerReader:
         """Return the scalars of a node."""
         if len(node) == 1:
             (literal,) = node
-            found = self.scalars.read(literal.place)
-            return found if literal.holds else ~found
+            return self._scalars_of(literal)
         found = everything()
         for literal in node:
-            one = self.scalars.read(literal.place)
-            found = found & (one if literal.holds else ~one)
+            found = found & self._scalars_of(literal)
         return found
+
+    def _scalars_of(self, literal: Literal) -> Scalars:
+        found = self.scalars.read(literal.place)
+        if literal.holds:
+            return found
+        try:
+            return ~found
+        except (AutomatonTooLarge, NotKnown) as error:
+            raise literal.place.error(str(error), None, UnsupportedSchemaError) from error
 
     def read(self, node: Node, kind: Kind[S]) -> list[S]:
         """Return the arrays or objects of a node."""
@@ -366,9 +374,7 @@ def applicators(kind: Kind[S]) -> dict[str, tuple[Step[S], Step[S]]]:
         for child in children:
             here = reader.holds(child, kind, track)
             for other in children:
-                if other is not child and reader.product(
-                    here, reader.holds(other, kind, False), kind, place, "oneOf"
-                ):
+                if other is not child and reader.product(here, reader.holds(other, kind, False), kind, place, "oneOf"):
                     here = reader.product(here, reader.fails(other, kind), kind, place, "oneOf")
             found += here if children.count(child) == 1 else []
         return found

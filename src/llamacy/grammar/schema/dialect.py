@@ -48,27 +48,95 @@ class Dialect:
 
 
 _DRAFT_4 = frozenset(
-    "$ref type enum multipleOf minimum maximum exclusiveMinimum exclusiveMaximum minLength maxLength pattern format items "
-    "additionalItems minItems maxItems uniqueItems properties required additionalProperties patternProperties "
-    "minProperties maxProperties dependencies allOf anyOf oneOf not".split()
+    [
+        "$ref",
+        "type",
+        "enum",
+        "multipleOf",
+        "minimum",
+        "maximum",
+        "exclusiveMinimum",
+        "exclusiveMaximum",
+        "minLength",
+        "maxLength",
+        "pattern",
+        "format",
+        "items",
+        "additionalItems",
+        "minItems",
+        "maxItems",
+        "uniqueItems",
+        "properties",
+        "required",
+        "additionalProperties",
+        "patternProperties",
+        "minProperties",
+        "maxProperties",
+        "dependencies",
+        "allOf",
+        "anyOf",
+        "oneOf",
+        "not",
+    ]
 )
 _DRAFT_6 = _DRAFT_4 | {"const", "contains", "propertyNames"}
 _DRAFT_7 = _DRAFT_6 | {"if", "then", "else"}
 # dependencies is a keyword of the past there, which validators still understand
-_2019_09 = _DRAFT_7 | set(
-    "$recursiveRef dependentRequired dependentSchemas minContains maxContains unevaluatedItems "
-    "unevaluatedProperties".split()
-)
+_2019_09 = _DRAFT_7 | {
+    "$recursiveRef",
+    "dependentRequired",
+    "dependentSchemas",
+    "minContains",
+    "maxContains",
+    "unevaluatedItems",
+    "unevaluatedProperties",
+}
 _2020_12 = (_2019_09 - {"$recursiveRef", "additionalItems"}) | {"$dynamicRef", "prefixItems"}
 
 _VOCABULARIES = {
     "validation": frozenset(
-        "type enum const multipleOf minimum maximum exclusiveMinimum exclusiveMaximum minLength maxLength pattern minItems "
-        "maxItems uniqueItems minContains maxContains required minProperties maxProperties dependentRequired".split()
+        [
+            "type",
+            "enum",
+            "const",
+            "multipleOf",
+            "minimum",
+            "maximum",
+            "exclusiveMinimum",
+            "exclusiveMaximum",
+            "minLength",
+            "maxLength",
+            "pattern",
+            "minItems",
+            "maxItems",
+            "uniqueItems",
+            "minContains",
+            "maxContains",
+            "required",
+            "minProperties",
+            "maxProperties",
+            "dependentRequired",
+        ]
     ),
     "applicator": frozenset(
-        "prefixItems items additionalItems contains properties patternProperties additionalProperties propertyNames "
-        "dependentSchemas allOf anyOf oneOf not if then else".split()
+        [
+            "prefixItems",
+            "items",
+            "additionalItems",
+            "contains",
+            "properties",
+            "patternProperties",
+            "additionalProperties",
+            "propertyNames",
+            "dependentSchemas",
+            "allOf",
+            "anyOf",
+            "oneOf",
+            "not",
+            "if",
+            "then",
+            "else",
+        ]
     ),
     "unevaluated": frozenset(("unevaluatedItems", "unevaluatedProperties")),
 }
@@ -81,17 +149,29 @@ DIALECTS = {
     "4": Dialect("4", _DRAFT_4, id_keyword="id", ref_stands_alone=True, legacy_items=True),
 }
 # for a schema that doesn't say: older spellings that 2020-12 gave no other meaning are understood
-UNSTATED = Dialect(
-    "unstated", _2020_12 | {"additionalItems"}, legacy_items=True, contains_evaluates=True
-)
+UNSTATED = Dialect("unstated", _2020_12 | {"additionalItems"}, legacy_items=True, contains_evaluates=True)
 
 # keywords whose value is a schema, a list of schemas, or an object of schemas
 SCHEMA_KEYWORDS = frozenset(
-    "additionalItems additionalProperties contains contentSchema else if items not propertyNames then unevaluatedItems "
-    "unevaluatedProperties".split()
+    [
+        "additionalItems",
+        "additionalProperties",
+        "contains",
+        "contentSchema",
+        "else",
+        "if",
+        "items",
+        "not",
+        "propertyNames",
+        "then",
+        "unevaluatedItems",
+        "unevaluatedProperties",
+    ]
 )
-SCHEMA_LIST_KEYWORDS = frozenset("allOf anyOf oneOf items prefixItems".split())
-SCHEMA_MAP_KEYWORDS = frozenset("$defs definitions dependencies dependentSchemas patternProperties properties".split())
+SCHEMA_LIST_KEYWORDS = frozenset(["allOf", "anyOf", "oneOf", "items", "prefixItems"])
+SCHEMA_MAP_KEYWORDS = frozenset(
+    ["$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties"]
+)
 
 _META_SCHEMAS = {
     "json-schema.org/draft/2020-12/schema": "2020-12",

@@ -74,7 +74,17 @@ class Place:
     """
 
     __slots__ = (
-        "_parent", "_tokens", "containers", "holding", "identity", "no", "resource", "scalars", "schema", "scope", "yes"
+        "_parent",
+        "_tokens",
+        "containers",
+        "holding",
+        "identity",
+        "no",
+        "resource",
+        "scalars",
+        "schema",
+        "scope",
+        "yes",
     )
 
     def __init__(
@@ -196,7 +206,7 @@ class Places:
                 dialect = self._dialects[uri] = base.with_vocabulary(meta_schema.get("$vocabulary"))
         if dialect is None:
             raise UnsupportedSchemaError(
-                f"$schema: {uri!r} is not a draft that is known here (4, 6, 7, 2019-09, 2020-12), and no resolver has it",
+                f"$schema: {uri!r} is no draft that is known here (4, 6, 7, 2019-09, 2020-12), and no resolver has it",
                 pointer=pointer,
                 keyword="$schema",
             )
@@ -406,9 +416,24 @@ class Places:
 
 _LEAF_TYPES = frozenset(("null", "boolean", "number", "integer", "string"))
 _LEAF_KEYWORDS = frozenset(
-    "type const enum minLength maxLength pattern format minimum maximum exclusiveMinimum exclusiveMaximum multipleOf".split()
+    [
+        "type",
+        "const",
+        "enum",
+        "minLength",
+        "maxLength",
+        "pattern",
+        "format",
+        "minimum",
+        "maximum",
+        "exclusiveMinimum",
+        "exclusiveMaximum",
+        "multipleOf",
+    ]
 )
-_COMMENTS = frozenset("title description default examples deprecated readOnly writeOnly $comment".split())
+_COMMENTS = frozenset(
+    ["title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "$comment"]
+)
 
 
 def _leaf_key(schema: dict[str, Any]) -> tuple[Any, ...] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from llamacy.grammar.schema import names
-from llamacy.grammar.schema.containers import ContainerReader, Kind, applicators
+from llamacy.grammar.schema.containers import ContainerReader, Kind, Step, applicators
 from llamacy.grammar.schema.keywords import count, name_list, schema_map
 from llamacy.grammar.schema.location import Place
 from llamacy.grammar.schema.names import Names
@@ -163,29 +163,31 @@ def _dependencies(reader: ContainerReader, place: Place, keyword: str) -> list[t
     return found
 
 
-def _dependent_hold(keyword: str, reader: ContainerReader, place: Place, track: bool) -> Shapes | None:
-    found = [ANY_OBJECT]
-    for name, needed in _dependencies(reader, place, keyword):
-        with_name: Shapes = [ObjectShape(required=(name,))]
-        if isinstance(needed, Place):
-            then = reader.holds(needed, OBJECTS, track)
-        else:
-            then = [ObjectShape(required=tuple(dict.fromkeys(needed)))]
-        options = [_without(reader, name), *reader.product(with_name, then, OBJECTS, place, keyword)]
-        found = reader.product(found, options, OBJECTS, place, keyword)
-    return found
+def _dependent(keyword: str) -> tuple[Step[ObjectShape], Step[ObjectShape]]:
+    def holds(reader: ContainerReader, place: Place, track: bool) -> Shapes | None:
+        found = [ANY_OBJECT]
+        for name, needed in _dependencies(reader, place, keyword):
+            with_name: Shapes = [ObjectShape(required=(name,))]
+            if isinstance(needed, Place):
+                then = reader.holds(needed, OBJECTS, track)
+            else:
+                then = [ObjectShape(required=tuple(dict.fromkeys(needed)))]
+            options = [_without(reader, name), *reader.product(with_name, then, OBJECTS, place, keyword)]
+            found = reader.product(found, options, OBJECTS, place, keyword)
+        return found
 
+    def fails(reader: ContainerReader, place: Place, track: bool) -> Shapes | None:
+        found: Shapes = []
+        for name, needed in _dependencies(reader, place, keyword):
+            with_name: Shapes = [ObjectShape(required=(name,))]
+            if isinstance(needed, Place):
+                otherwise = reader.fails(needed, OBJECTS)
+            else:
+                otherwise = [_without(reader, other) for other in dict.fromkeys(needed)]
+            found += reader.product(with_name, otherwise, OBJECTS, place, keyword)
+        return found
 
-def _dependent_fail(keyword: str, reader: ContainerReader, place: Place, track: bool) -> Shapes | None:
-    found: Shapes = []
-    for name, needed in _dependencies(reader, place, keyword):
-        with_name: Shapes = [ObjectShape(required=(name,))]
-        if isinstance(needed, Place):
-            otherwise = reader.fails(needed, OBJECTS)
-        else:
-            otherwise = [_without(reader, other) for other in dict.fromkeys(needed)]
-        found += reader.product(with_name, otherwise, OBJECTS, place, keyword)
-    return found
+    return holds, fails
 
 
 def _narrow(reader: ContainerReader, place: Place, shape: ObjectShape) -> ObjectShape | None:
@@ -220,12 +222,8 @@ OBJECTS.steps.update(
         "required": (_required_hold, _required_fail),
         "minProperties": (_min_hold, _min_fail),
         "maxProperties": (_max_hold, _max_fail),
-        **{
-            keyword: (
-                lambda reader, place, track, keyword=keyword: _dependent_hold(keyword, reader, place, track),
-                lambda reader, place, track, keyword=keyword: _dependent_fail(keyword, reader, place, track),
-            )
-            for keyword in ("dependentRequired", "dependentSchemas", "dependencies")
-        },
+        "dependentRequired": _dependent("dependentRequired"),
+        "dependentSchemas": _dependent("dependentSchemas"),
+        "dependencies": _dependent("dependencies"),
     }
 )

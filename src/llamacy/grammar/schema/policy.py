@@ -23,8 +23,8 @@ class Policy:
     Parameters
     ----------
     whitespace
-        ``"compact"``: none; ``"single"``: an optional blank after ``,`` and ``:``; ``"pretty"``: also line breaks with up
-        to 64 blanks of indentation after ``{``, ``[`` and ``,`` and before ``}`` and ``]``.
+        ``"compact"``: none; ``"single"``: an optional blank after ``,`` and ``:``; ``"pretty"``: also line breaks with
+        up to 64 blanks of indentation after ``{``, ``[`` and ``,`` and before ``}`` and ``]``.
     property_order
         ``"declared"``: as in the schema, names that only `required` mentions after them; ``"required_first"``: the same
         with required properties first; ``"any"``: any order in objects of up to six named properties, as declared in
@@ -39,8 +39,8 @@ class Policy:
     max_array_length
         Longest array where the schema leaves it open; None for no limit.
     max_digits
-        Most digits before and after the point of a number where the schema leaves it open; bounds with more digits raise
-        it for the whole grammar. Never without limit, since a weak model may go on with digits for ever.
+        Most digits before and after the point of a number where the schema leaves it open; bounds with more digits
+        raise it for the whole grammar. Never without limit, since a weak model may go on with digits for ever.
     strict
         True: refuse a schema that can't be enforced. False: leave the keywords that can't be enforced out, with a
         `SchemaRelaxedWarning` for each.
@@ -74,7 +74,9 @@ class Policy:
             if not isinstance(value, bool):
                 raise TypeError(f"{name} must be True or False, not {value!r}")
         for name, least, most in (
-            ("max_string_length", 0, None), ("max_array_length", 0, None), ("max_digits", 1, _MAX_DIGITS)
+            ("max_string_length", 0, None),
+            ("max_array_length", 0, None),
+            ("max_digits", 1, _MAX_DIGITS),
         ):
             value = getattr(self, name)
             if value is None and most is None:
@@ -82,7 +84,9 @@ class Policy:
             if isinstance(value, bool) or not isinstance(value, int):
                 raise TypeError(f"{name} must be an int{'' if most else ' or None'}, not {value!r}")
             if value < least or (most is not None and value > most):
-                raise ValueError(f"{name} must be at least {least}{f' and at most {most}' if most else ''}, not {value}")
+                raise ValueError(
+                    f"{name} must be at least {least}{f' and at most {most}' if most else ''}, not {value}"
+                )
 
     @classmethod
     def from_arguments(cls, arguments: dict[str, Any]) -> Policy:

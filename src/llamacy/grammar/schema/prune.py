@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from llamacy.grammar.tree import Choice, Node, Ref, Repeat, refs
 
@@ -47,27 +48,27 @@ def _alive(rules: Mapping[str, Node]) -> set[str]:
     return alive
 
 
-def _matches(node: Node, alive: set[str]) -> bool:
+def _matches(node: Any, alive: set[str]) -> bool:
     kind = type(node)
     if kind is Ref:
         return str(node) in alive
     if kind is tuple:
-        return all([_matches(part, alive) for part in node])  # type: ignore[union-attr]
+        return all(_matches(part, alive) for part in node)
     if kind is Choice:
-        return any([_matches(part, alive) for part in node])  # type: ignore[union-attr]
+        return any(_matches(part, alive) for part in node)
     if isinstance(node, Repeat):
         return node.minimum == 0 or _matches(node.item, alive)
     return True
 
 
-def _without(node: Node, alive: set[str]) -> Node:
+def _without(node: Any, alive: set[str]) -> Any:
     """Return a node that matches something without the parts that match nothing."""
     kind = type(node)
     if kind is tuple:
-        parts = [_without(part, alive) for part in node]  # type: ignore[union-attr]
+        parts = [_without(part, alive) for part in node]
         return tuple([part for part in parts if part != ()])
     if kind is Choice:
-        ways = [_without(part, alive) for part in node if _matches(part, alive)]  # type: ignore[union-attr]
+        ways = [_without(part, alive) for part in node if _matches(part, alive)]
         return ways[0] if len(ways) == 1 else Choice(ways)
     if isinstance(node, Repeat):
         if not _matches(node.item, alive):

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from decimal import Decimal
-from functools import lru_cache
+from functools import cache
 from typing import Any, NamedTuple
 
 from llamacy.errors import UnsupportedSchemaError
 from llamacy.grammar import automaton, numbers
 from llamacy.grammar.automaton import AutomatonTooLarge, Dfa
-from llamacy.grammar.formats import format_language
+from llamacy.grammar.formats import format_language, format_limits
 from llamacy.grammar.regex import RegexSyntaxError, RegexUnsupportedError, pattern_language
 from llamacy.grammar.schema import strings
 from llamacy.grammar.schema.keywords import count, schema_list, type_names
 from llamacy.grammar.schema.location import Place, Places
 from llamacy.grammar.schema.policy import Policy
-from llamacy.grammar.schema.strings import Strings
+from llamacy.grammar.schema.strings import NotKnown, Strings
 
 
 class Scalars(NamedTuple):
@@ -82,7 +82,7 @@ def _both(a: Dfa, b: Dfa) -> Dfa:
     return a if b is numbers.plain() else a & b
 
 
-@lru_cache(maxsize=None)
+@cache
 def everything() -> Scalars:
     """Return the set of all of them."""
     return Scalars(True, _BOTH, numbers.plain(), strings.ALL)
@@ -148,7 +148,7 @@ class ScalarReader:
             if step is not None and keyword in dialect.keywords:
                 try:
                     found = step(self, place, value, found)
-                except AutomatonTooLarge as error:
+                except (AutomatonTooLarge, NotKnown) as error:
                     raise place.error(str(error), keyword, UnsupportedSchemaError) from error
         return found
 
@@ -246,7 +246,7 @@ class ScalarReader:
             exact = numbers.exact(value)
         except ValueError as error:
             raise place.error(f"must be a finite number, not {value!r}", keyword) from error
-        sign, digits, exponent = exact.as_tuple()
+        _, digits, exponent = exact.as_tuple()
         assert isinstance(exponent, int)
         if abs(exponent) + len(digits) > _MAX_DIGITS:
             raise place.error(
@@ -315,7 +315,9 @@ class ScalarReader:
         if not (self._policy.formats or place.resource.dialect.asserts_formats) or found.strings is strings.NONE:
             return found
         language = format_language(value)
-        return found if language is None else found._replace(strings=found.strings & Strings(language))
+        if language is None:
+            return found
+        return found._replace(strings=found.strings & Strings(language, narrow=bool(format_limits(value))))
 
 
 def _lengths(minimum: int, maximum: int | None) -> Strings:
@@ -348,8 +350,8 @@ def _is_flag(place: Place, value: Any) -> bool:
 
 
 def _equal_to_one_of(values: list[Decimal]) -> Dfa:
-    whole = []
-    broken = []
+    whole: list[str] = []
+    broken: list[str] = []
     for value in values:
         text = format(value, "f")
         if "." in text:
@@ -362,7 +364,7 @@ def _equal_to_one_of(values: list[Decimal]) -> Dfa:
     return automaton.choices(whole).concat(fraction.repeat(0, 1)) | automaton.choices(broken).concat(zeros)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _of_types(names: frozenset[str]) -> Scalars:
     """Return the scalars of some types."""
     if "number" in names:
@@ -377,13 +379,13 @@ def _of_types(names: frozenset[str]) -> Scalars:
     )
 
 
-@lru_cache(maxsize=None)
+@cache
 def shortest_numbers() -> Dfa:
     """Return the numbers in their shortest spellings."""
     return pattern_language(r"-?(0|[1-9][0-9]*)(\.[0-9]*[1-9])?", search=False)
 
 
-@lru_cache(maxsize=None)
+@cache
 def numbers_of_digits(n: int) -> Dfa:
     """Return the numbers of at most so many digits before and after the point."""
     return pattern_language(rf"-?[0-9]{{1,{n}}}(\.[0-9]{{1,{n}}})?", search=False)
@@ -414,4 +416,3 @@ _STEPS: dict[str, _Step] = {
     "pattern": ScalarReader._pattern,
     "format": ScalarReader._format,
 }
-

@@ -8,6 +8,13 @@ from llamacy.grammar import automaton
 from llamacy.grammar.automaton import Dfa
 
 
+class NotKnown(ValueError):
+    """The strings outside of a set are asked for, but the set is narrower than what it stands for."""
+
+    def __str__(self) -> str:
+        return "a format that is only enforced in part can't be negated (not, oneOf and if need what is outside of it)"
+
+
 @dataclass(frozen=True)
 class Strings:
     """A set of strings.
@@ -21,11 +28,14 @@ class Strings:
         What the strings are.
     minimum, maximum
         How long they are, in characters; `maximum` is None when there is no limit.
+    narrow
+        Some strings that should be in the set are not, so what is outside of it is not known.
     """
 
     language: Dfa
     minimum: int = 0
     maximum: int | None = None
+    narrow: bool = False
 
     @property
     def is_empty(self) -> bool:
@@ -58,7 +68,7 @@ class Strings:
         if not self.is_bounded or language.is_empty:
             return language
         longest = language.max_length
-        minimum = 0 if language.min_length >= self.minimum else self.minimum
+        minimum = 0 if (language.min_length or 0) >= self.minimum else self.minimum
         maximum = None if self.maximum is None or (longest is not None and longest <= self.maximum) else self.maximum
         if minimum == 0 and maximum is None:
             return language
@@ -70,8 +80,14 @@ class Strings:
         if self is ALL:
             return other
         limits = [limit for limit in (self.maximum, other.maximum) if limit is not None]
+        language = self.language & other.language
+        if language.is_empty:
+            return NONE
         return Strings(
-            self.language & other.language, max(self.minimum, other.minimum), min(limits) if limits else None
+            language,
+            max(self.minimum, other.minimum),
+            min(limits) if limits else None,
+            self.narrow or other.narrow,
         )
 
     def __or__(self, other: Strings) -> Strings:
@@ -79,9 +95,11 @@ class Strings:
             return self
         if self is NONE:
             return other
-        return Strings(self.folded() | other.folded())
+        return Strings(self.folded() | other.folded(), narrow=self.narrow or other.narrow)
 
     def __invert__(self) -> Strings:
+        if self.narrow:
+            raise NotKnown
         if self.language == automaton.everything():
             if self.maximum is None:
                 return NONE if self.minimum == 0 else Strings(self.language, 0, self.minimum - 1)

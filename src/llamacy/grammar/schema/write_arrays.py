@@ -11,7 +11,8 @@ from llamacy.grammar.schema.automata import joined
 from llamacy.grammar.schema.containers import ContainerReader
 from llamacy.grammar.schema.location import Place
 from llamacy.grammar.schema.rulebook import Rulebook, repeat
-from llamacy.grammar.schema.shapes import ANY_ARRAY, ANYTHING, ArrayShape, Count, Node as Members
+from llamacy.grammar.schema.shapes import ANY_ARRAY, ANYTHING, ArrayShape, Count
+from llamacy.grammar.schema.shapes import Node as Members
 from llamacy.grammar.tree import Choice, Node, Ref
 
 _MAX_VALUES = 8
@@ -23,7 +24,7 @@ class _State(NamedTuple):
 
     Attributes
     ----------
-    index
+    n_items
         Items so far, up to where more of them make no difference.
     counts
         How many counted for each count, up to where more of them make no difference.
@@ -33,7 +34,7 @@ class _State(NamedTuple):
         Some value is in it twice.
     """
 
-    index: int
+    n_items: int
     counts: tuple[int, ...]
     used: frozenset[str] = frozenset()
     repeated: bool = False
@@ -98,7 +99,8 @@ class ArrayWriter:
     def _counted(self, shape: ArrayShape, place: Place) -> Node | None:
         if len(shape.counts) > _MAX_COUNTS:
             raise place.error(
-                f"more than {_MAX_COUNTS} conditions on how many items there are of a kind at once", "contains",
+                f"more than {_MAX_COUNTS} conditions on how many items there are of a kind at once",
+                "contains",
                 UnsupportedSchemaError,
             )
         alphabet = self._alphabet(shape, place) if shape.unique or shape.repeating else None
@@ -127,7 +129,7 @@ class ArrayWriter:
 
     @staticmethod
     def _may_end(shape: ArrayShape, state: _State) -> bool:
-        if state.index < shape.minimum or (shape.repeating and not state.repeated):
+        if state.n_items < shape.minimum or (shape.repeating and not state.repeated):
             return False
         return all(n >= count.minimum for n, count in zip(state.counts, shape.counts, strict=True))
 
@@ -135,10 +137,10 @@ class ArrayWriter:
         self, shape: ArrayShape, state: _State, alphabet: dict[str, Members] | None
     ) -> Iterator[tuple[Node, _State]]:
         """Yield each kind of item that may come next, and the state after it."""
-        if shape.maximum is not None and state.index >= shape.maximum:
+        if shape.maximum is not None and state.n_items >= shape.maximum:
             return
         last = max([len(shape.prefix), shape.minimum, *[count.start for count in shape.counts]])
-        index = state.index + 1 if shape.maximum is not None else min(state.index + 1, last + 1)
+        index = state.n_items + 1 if shape.maximum is not None else min(state.n_items + 1, last + 1)
         for members, counts in self._countings(shape, state):
             if alphabet is None:
                 yield self._value(members), _State(index, counts)
@@ -151,10 +153,10 @@ class ArrayWriter:
                 yield self._value(members | value), _State(index, counts, used, repeated)
 
     def _countings(self, shape: ArrayShape, state: _State) -> Iterator[tuple[Members, tuple[int, ...]]]:
-        item = shape.item(state.index)
+        item = shape.item(state.n_items)
         ways: list[list[tuple[Members, int]]] = []
         for n, count in zip(state.counts, shape.counts, strict=True):
-            ways.append(list(self._counting(n, count, state.index)))
+            ways.append(list(self._counting(n, count, state.n_items)))
         for way in product(*ways):
             members = item
             for more, _ in way:
@@ -194,13 +196,15 @@ class ArrayWriter:
                 raise place.error(
                     "can only be enforced where the items have at most "
                     f"{_MAX_VALUES} values that are no arrays or objects, or where there is at most one item",
-                    "uniqueItems", UnsupportedSchemaError,
+                    "uniqueItems",
+                    UnsupportedSchemaError,
                 )
             for text, value in values.items():
                 found[text] = self._reader.node(self._reader.of_value(place, value))
         if len(found) > _MAX_VALUES:
             raise place.error(
                 f"can only be enforced where the items have at most {_MAX_VALUES} values, not {len(found)}",
-                "uniqueItems", UnsupportedSchemaError,
+                "uniqueItems",
+                UnsupportedSchemaError,
             )
         return found

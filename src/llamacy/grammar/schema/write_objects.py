@@ -23,17 +23,18 @@ from llamacy.grammar.schema.containers import ContainerReader
 from llamacy.grammar.schema.location import Place
 from llamacy.grammar.schema.names import Names
 from llamacy.grammar.schema.rulebook import Rulebook, repeat
-from llamacy.grammar.schema.shapes import ANY_OBJECT, ANYTHING, Node as Members, ObjectShape
-from llamacy.grammar.tree import Choice, Node, Ref
+from llamacy.grammar.schema.shapes import ANY_OBJECT, ANYTHING, ObjectShape
+from llamacy.grammar.schema.shapes import Node as Members
+from llamacy.grammar.tree import Choice, Node
 
 _MAX_ANY_ORDER = 6
 _MAX_DEMANDS = 4
 _LONG = 500
-_LONG_SEQUENCE = 64
+_LONG_SEQUENCE = 24
 
 
-# what an object has so far: the number of its properties, up to where more of them make no difference, above one bit for
-# each demand that is met
+# what an object has so far: the number of its properties, up to where more of them make no difference, above one bit
+# for each demand that is met
 _State = int
 _START: _State = 0
 # a value with the white space before it, and which demands it meets
@@ -144,7 +145,9 @@ class _ObjectBody:
             if not name.isascii() and any("\ud800" <= c <= "\udfff" for c in name):
                 raise self._place.error(f"the name {name!r} has a lone surrogate, which no text can hold", "properties")
             if shape.some:
-                slots.append((key, [((*colon, value(m)), met) for m, met in self._meeting(members, name)], name in required))
+                slots.append(
+                    (key, [((*colon, value(m)), met) for m, met in self._meeting(members, name)], name in required)
+                )
                 continue
             node = value(members)
             values = written.get(node)
@@ -173,7 +176,10 @@ class _ObjectBody:
         for allowed, members in shape.rules:
             split = []
             for names_left, members_left in left:
-                for part, joint in ((names_left & allowed, members_left | members), (names_left - allowed, members_left)):
+                for part, joint in (
+                    (names_left & allowed, members_left | members),
+                    (names_left - allowed, members_left),
+                ):
                     if not part.is_empty and not self._reader.nothing <= joint:
                         split.append((part, joint))
             left = split
@@ -209,7 +215,7 @@ class _ObjectBody:
         return maximum if maximum is not None and self._counts_to_maximum else minimum
 
     def _may_close(self, state: _State, n_passed: int) -> bool:
-        if any([required for _, _, required in self._slots[n_passed:]]):
+        if any(required for _, _, required in self._slots[n_passed:]):
             return False
         return self._is_complete(state)
 
@@ -312,7 +318,8 @@ class _ObjectBody:
             return
         if len(missing) > 1:
             raise self._place.error(
-                "several conditions that some property must meet can't be enforced where keys are open", None,
+                "several conditions that some property must meet can't be enforced where keys are open",
+                None,
                 UnsupportedSchemaError,
             )
         allowed, members = self._shape.some[missing[0]]

@@ -75,7 +75,7 @@ class ScalarWriter:
             characters = repeat(book.shared("char"), found.minimum, maximum)
             return [('"', *characters, '"')]
         language = found.folded()
-        if limit is not None and language.max_length is None and language.min_length <= limit:
+        if limit is not None and language.max_length is None and (language.min_length or 0) <= limit:
             language = language & automaton.lengths(0, limit)
         return self._words(language, "string", in_json, '"', '"')
 
@@ -88,4 +88,3 @@ class ScalarWriter:
             return [json.dumps(word, ensure_ascii=False) if opening else word for word in words]
         body = AutomatonWriter(self._book, kind, language, spell, closing).write()
         return [joined([opening, body])]
-
