@@ -11,7 +11,6 @@ from llamacy.grammar import Grammar
 from tests.grammar.spelling import spellings
 from tests.grammar.suite import Group, groups, registry
 
-
 # Instances that satisfy their schema and are not offered: limits that the documentation tells, by part and file.
 LIMITS = {
     ("optional", "bignum"): "numbers that the schema leaves open have at most 19 digits before the point",

@@ -78,7 +78,7 @@ def body(text: str) -> Node:
         ("a{1}", Ref("a")),
         ("a{1,1}{2}", Repeat(Ref("a"), 2, 2)),
         ("a *", Repeat(Ref("a"), 0)),
-        ("a?*", Repeat(Repeat(Ref("a"), 0, 1), 0)),
+        ("a*?", Repeat(Repeat(Ref("a"), 0), 0, 1)),
         ('"ab"+', Repeat("ab", 1)),
         ("(a b)+", Repeat((Ref("a"), Ref("b")), 1)),
         ("a b*", (Ref("a"), Repeat(Ref("b"), 0))),

@@ -19,6 +19,8 @@ S = TypeVar("S", ArrayShape, ObjectShape)
 MAX_SHAPES = 512
 _MAX_DEPTH = 100
 _MAX_LOOKAHEAD = 3
+# keywords that give several ways to satisfy a schema, the first to blame first
+_BRANCHING = ("oneOf", "anyOf", "if", "not", "dependentSchemas", "dependentRequired", "dependencies", "enum", "allOf")
 
 
 class Kind(NamedTuple, Generic[S]):
@@ -172,9 +174,11 @@ class ContainerReader:
 
     def _bounded(self, shapes: list[S], place: Place, keyword: str | None) -> list[S]:
         if len(shapes) > MAX_SHAPES:
+            schema: Any = place.schema
+            keyword = keyword or next((branching for branching in _BRANCHING if branching in schema), None)
             raise place.error(
-                f"has more than {MAX_SHAPES} ways to be satisfied; split it, or use strict=False",
-                keyword or next(iter(place.schema), None),  # type: ignore[arg-type]
+                f"there are more than {MAX_SHAPES} ways to satisfy it; split it, or use strict=False",
+                keyword,
                 UnsupportedSchemaError,
             )
         return shapes
