@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from llamacy.errors import GrammarError
+from llamacy.grammar.charset import CharSet
 from llamacy.grammar.emit import emit
 from llamacy.grammar.matcher import Matcher
 from llamacy.grammar.parse import parse
@@ -44,3 +45,12 @@ def test_regular_grammar_has_the_same_texts(target_model: Any, node: Node, rng: 
     for word in words:
         if "\0" not in word:  # llama.cpp's texts end there
             assert found.matches(word) is native_matches(target_model.vocab, text, word), word
+
+
+def test_class_without_a_letter_beyond_ascii_leaves_its_neighbours(target_model: Any) -> None:
+    # of [^é] llama.cpp takes no character that begins with the same byte, when it comes byte by byte
+    rules = Rules("root", {"root": ~CharSet.of("é")})
+    for char in "aèéêüß☃😀":
+        matches = char != "é"
+        assert Matcher(rules).matches(char) is matches
+        assert native_matches(target_model.vocab, emit(rules), char) is matches, char

@@ -69,7 +69,7 @@ def character_class(characters: CharSet) -> str:
         return "."
     if not characters:
         raise ValueError("an empty set of characters has no GBNF; leave the alternative out")
-    if characters[-1][1] == _LAST:
+    if characters[-1][1] == _LAST and (~characters)[-1][1] < 0x80:
         return "[^" + _ranges(~characters) + "]"
     return "[" + _ranges(characters) + "]"
 
@@ -88,13 +88,13 @@ def _top(node: Any) -> str:
     write = _WRITERS
     kind = type(node)
     if kind is tuple:
-        return " ".join([part if type(part) is Ref else write[type(part)](part) for part in node])
+        return " ".join([part if type(part) is Ref else write[type(part)](part) for part in node]) or '""'
     if kind is not Choice:
         return write[kind](node)
     ways = []
     for way in node:
         if type(way) is tuple:
-            ways.append(" ".join([part if type(part) is Ref else write[type(part)](part) for part in way]))
+            ways.append(" ".join([part if type(part) is Ref else write[type(part)](part) for part in way]) or '""')
         else:
             ways.append(write[type(way)](way))
     return " | ".join(ways)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from llamacy.grammar.automaton import Dfa
 from llamacy.grammar.charset import ANY, CharSet
-from llamacy.grammar.schema.rulebook import RAW, Rulebook
+from llamacy.grammar.schema.rulebook import RAW, Rulebook, repeat
 from llamacy.grammar.tree import Choice, Node, Ref, Repeat
 
 Spelling = Callable[[Rulebook, CharSet], Node]
 
 _MAX_NESTING = 12
+_MAX_INNER = 64
 _SHORT = {0x22: '"', 0x5C: "\\", 8: "b", 9: "t", 10: "n", 12: "f", 13: "r"}
 
 
@@ -116,21 +117,21 @@ class AutomatonWriter:
                 n, end = self._run(state)
                 if accepts and n:
                     _repeat(parts, self._character(others[0][0]), 0, n)
-                    return joined([*parts, self._close])
+                    return _whole([*parts, self._close])
                 if n > 1:
                     _repeat(parts, self._character(others[0][0]), n, n)
                     if end in self._refs:
-                        return joined([*parts, self._refs[end]])
+                        return _whole([*parts, self._refs[end]])
                     state = end
                     continue
             if not others:
-                return joined([*parts, self._close])
+                return _whole([*parts, self._close])
             if accepts or len(others) > 1:
                 break
             parts.append(self._character(others[0][0]))
             state = others[0][1]
             if state in self._refs:
-                return joined([*parts, self._refs[state]])
+                return _whole([*parts, self._refs[state]])
         branches = [
             joined([self._character(characters), self._go(target, nesting + 1)]) for characters, target in others
         ]
@@ -138,9 +139,11 @@ class AutomatonWriter:
             parts.append(Choice(branches))
         elif self._close:
             parts.append(Choice((*branches, self._close)))
-        else:
+        elif _is_short(branches):
             parts.append(Repeat(branches[0] if len(branches) == 1 else Choice(branches), 0, 1))
-        return joined(parts)
+        else:
+            parts.append(Choice((*branches, ())))
+        return _whole(parts)
 
     def _run(self, state: int) -> tuple[int, int]:
         """Return how many equal steps can be taken at once from a state, and where they lead.
@@ -174,6 +177,27 @@ def _repeat(parts: list[Node], item: Node, minimum: int, maximum: int | None) ->
         minimum += 1
         maximum = None if maximum is None else maximum + 1
     parts.append(Repeat(item, minimum, maximum))
+
+
+def _whole(parts: list[Node]) -> Node:
+    """Return a sequence in which no repetition is too long for llama.cpp."""
+    short: list[Node] = []
+    for part in parts:
+        short += repeat(part.item, part.minimum, part.maximum) if isinstance(part, Repeat) else (part,)
+    return joined(short)
+
+
+def _is_short(nodes: Iterable[Node]) -> bool:
+    """Return whether nodes have no long repetitions, which llama.cpp would multiply by one around them."""
+    for node in nodes:
+        if isinstance(node, Repeat):
+            if (node.maximum or node.minimum) > _MAX_INNER or not _is_short((node.item,)):
+                return False
+        elif type(node) is tuple or type(node) is Choice:
+            inner: Any = node
+            if not _is_short(inner):
+                return False
+    return True
 
 
 def joined(parts: list[Node]) -> Node:

@@ -124,6 +124,7 @@ class _Compiler:
         self._arrays = ArrayWriter(self._book, self._reader, self._value)
         self._objects = ObjectWriter(self._book, self._reader, self._value)
         self._nodes: dict[Members, Node] = {}
+        self._containers: set[Ref] = set()
         self._pending: list[tuple[Ref, Members]] = []
         self._impossible: Place | None = None
 
@@ -135,6 +136,7 @@ class _Compiler:
         start = Ref("root")
         if members:
             self._nodes[members] = start
+            self._containers.add(start)
             self._pending.append((start, members))
         else:
             book.define(start, book.shared("value"))
@@ -153,6 +155,8 @@ class _Compiler:
         """Return the grammar of a node: what it is when that is short, or else the name of its rule."""
         node = self._nodes.get(members)
         if node is not None:
+            if type(node) is Ref and node in self._containers:
+                self._book.has_dead = True  # it may contain itself without end
             return node
         if not members:
             return self._book.shared("value")
@@ -164,6 +168,7 @@ class _Compiler:
                 node = self._nodes[members] = self._book.named(kind, self._write(members, scalar=True))
                 return node
         ref = self._book.new("value")
+        self._containers.add(ref)
         self._nodes[members] = ref
         self._pending.append((ref, members))
         return ref

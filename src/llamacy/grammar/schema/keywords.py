@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from llamacy.errors import UnsupportedSchemaError
 from llamacy.grammar.schema.location import Place, Places
 
+# a text with more members or characters than this is longer than any memory; as an upper bound it is none
+MAX_COUNT = 10**12
 TYPES = frozenset(("null", "boolean", "number", "integer", "string", "array", "object"))
 
 
@@ -33,6 +36,8 @@ def count(place: Place, keyword: str) -> int:
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise place.error(f"must be a whole number of at least 0, not {value!r:.100}", keyword)
+    if value > MAX_COUNT and keyword.startswith("min"):
+        raise place.error(f"no text has room for {value}", keyword, UnsupportedSchemaError)
     return value
 
 

@@ -8,13 +8,14 @@ from functools import lru_cache
 from llamacy.errors import UnsupportedSchemaError
 from llamacy.grammar.charset import ANY, CharSet
 from llamacy.grammar.emit import keep
+from llamacy.grammar.schema.keywords import MAX_COUNT
 from llamacy.grammar.schema.policy import Policy
 from llamacy.grammar.tree import Choice, Node, Ref, Repeat, refs
 
 MAX_RULES = 20_000
 # llama.cpp counts no further; longer repetitions are made of repetitions
 MAX_REPETITIONS = 2_000
-_BLOCK = 500
+_BLOCK = 250
 
 HEX = CharSet.of(("0", "9"), ("A", "F"), ("a", "f"))
 _D = CharSet.of("Dd")
@@ -127,6 +128,8 @@ def repeat(item: Node, minimum: int, maximum: int | None) -> tuple[Node, ...]:
     """Return a repetition of any length, made of repetitions that llama.cpp sees none too large of."""
     if maximum == 0:
         return ()
+    if maximum is not None and maximum > MAX_COUNT:
+        maximum = None
     if minimum == maximum == 1:
         return (item,)
     if maximum is None:
@@ -139,14 +142,14 @@ def repeat(item: Node, minimum: int, maximum: int | None) -> tuple[Node, ...]:
 
 
 def _exactly(item: Node, n: int) -> tuple[Node, ...]:
-    if n <= MAX_REPETITIONS:
+    if n <= (2 * _BLOCK if isinstance(item, Repeat) else MAX_REPETITIONS):
         return (Repeat(item, n, n),) if n else ()
     blocks, rest = divmod(n, _BLOCK)
     return (*_exactly(Repeat(item, _BLOCK, _BLOCK), blocks), *_exactly(item, rest))
 
 
 def _up_to(item: Node, n: int) -> tuple[Node, ...]:
-    if n <= MAX_REPETITIONS:
+    if n <= (2 * _BLOCK if isinstance(item, Repeat) else MAX_REPETITIONS):
         return (Repeat(item, 0, n),) if n else ()
     blocks = (n - _BLOCK + 1) // _BLOCK
     return (*_up_to(Repeat(item, _BLOCK, _BLOCK), blocks), *_up_to(item, n - blocks * _BLOCK))
@@ -168,10 +171,11 @@ def _padding(policy: Policy) -> tuple[Node, ...]:
 
 def _list(item: Node, more: Node, minimum: int, maximum: int | None, padding: tuple[Node, ...]) -> Node:
     most = None if maximum is None else maximum - 1
-    items: tuple[Node, ...] = (item, *repeat(more, max(minimum - 1, 0), most))
+    items: tuple[Node, ...] = (item, *repeat(more, max(minimum - 1, 0), most), *padding, "]")
     if minimum == 0:
-        items = (Repeat(items if len(items) > 1 else item, 0, 1),)
-    return ("[", *padding, *items, *padding, "]")
+        # no repetition of the whole: llama.cpp multiplies repetitions that lie in each other
+        items = (Choice((items, (*padding, "]") if padding else "]")),)
+    return ("[", *padding, *items)
 
 
 @lru_cache(maxsize=256)
