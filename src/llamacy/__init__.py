@@ -24,14 +24,14 @@ _HOMES = {
     "core.quantize": "quantize",
     "core.backend": "Device add_rpc_server backends devices system_info",
     "core._handle": "live_handles",
+    "grammar": "Grammar",
     "errors": (
-        "AdapterError BackendError BatchFullError ClosedError ConcurrentUseError ContextCreateError "
-        "ContextLengthError DecodeAbortedError DecodeError DecodeFatalError DownloadError EncodeError "
-        "GgufError "
-        "GrammarError GrammarSyntaxError InUseError InvalidBatchError LlamacyError LoadCancelledError "
-        "MemoryOperationError "
-        "MemorySlotError ModelFormatError ModelLoadError ModelNotFoundError ModelSaveError OutputError "
-        "QuantizeCancelledError QuantizeError SamplerError SchemaError SchemaRelaxedWarning StateError "
+        "AdapterError AutomatonSizeError BackendError BatchFullError ClosedError ConcurrentUseError "
+        "ContextCreateError ContextLengthError DecodeAbortedError DecodeError DecodeFatalError DownloadError "
+        "EncodeError GgufError GrammarError GrammarSyntaxError InUseError InvalidBatchError LlamacyError "
+        "LoadCancelledError MemoryOperationError MemorySlotError ModelFormatError ModelLoadError "
+        "ModelNotFoundError ModelSaveError OutputError QuantizeCancelledError QuantizeError RegexError "
+        "RegexSyntaxError RegexUnsupportedError SamplerError SchemaError SchemaRelaxedWarning StateError "
         "TokenizeError UnsatisfiableSchemaError UnsupportedSchemaError"
     ),
     "types": (

@@ -19,6 +19,7 @@ from llamacy.core.samplers import Sampler as Sampler
 from llamacy.core.threadpool import ThreadPool as ThreadPool
 from llamacy.core.vocab import Vocab as Vocab
 from llamacy.errors import AdapterError as AdapterError
+from llamacy.errors import AutomatonSizeError as AutomatonSizeError
 from llamacy.errors import BackendError as BackendError
 from llamacy.errors import BatchFullError as BatchFullError
 from llamacy.errors import ClosedError as ClosedError
@@ -46,6 +47,9 @@ from llamacy.errors import ModelSaveError as ModelSaveError
 from llamacy.errors import OutputError as OutputError
 from llamacy.errors import QuantizeCancelledError as QuantizeCancelledError
 from llamacy.errors import QuantizeError as QuantizeError
+from llamacy.errors import RegexError as RegexError
+from llamacy.errors import RegexSyntaxError as RegexSyntaxError
+from llamacy.errors import RegexUnsupportedError as RegexUnsupportedError
 from llamacy.errors import SamplerError as SamplerError
 from llamacy.errors import SchemaError as SchemaError
 from llamacy.errors import SchemaRelaxedWarning as SchemaRelaxedWarning
@@ -53,6 +57,7 @@ from llamacy.errors import StateError as StateError
 from llamacy.errors import TokenizeError as TokenizeError
 from llamacy.errors import UnsatisfiableSchemaError as UnsatisfiableSchemaError
 from llamacy.errors import UnsupportedSchemaError as UnsupportedSchemaError
+from llamacy.grammar import Grammar as Grammar
 from llamacy.llama import Llama as Llama
 from llamacy.types import AttentionType as AttentionType
 from llamacy.types import ContextType as ContextType

@@ -188,6 +188,38 @@ class GrammarSyntaxError(GrammarError):
         self.column = column
 
 
+class RegexError(GrammarError):
+    """A regular expression can't be used.
+
+    Attributes
+    ----------
+    pattern
+        The expression.
+    position
+        Where in it, counted from 0.
+    """
+
+    pattern: str
+    position: int
+
+    def __init__(self, message: str = "", *, pattern: str = "", position: int = 0, log: Iterable[str] = ()) -> None:
+        super().__init__(message, log=log)
+        self.pattern = pattern
+        self.position = position
+
+
+class RegexSyntaxError(RegexError):
+    """A regular expression isn't one by the rules of ECMA-262."""
+
+
+class RegexUnsupportedError(RegexError):
+    """A regular expression has a part that no automaton can do, or that isn't supported."""
+
+
+class AutomatonSizeError(GrammarError):
+    """A regular expression, or a number or format in a JSON Schema, takes more states than allowed."""
+
+
 class SchemaError(GrammarError):
     """A JSON Schema is wrong, or nothing can satisfy it.
 

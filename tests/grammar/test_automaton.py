@@ -9,10 +9,9 @@ import random
 
 import pytest
 
-from llamacy.errors import GrammarError
+from llamacy.errors import AutomatonSizeError, GrammarError
 from llamacy.grammar.automaton import (
     MAX_STATES,
-    AutomatonTooLarge,
     Dfa,
     chars,
     choices,
@@ -210,7 +209,7 @@ def test_impossible_counts_are_refused(minimum: int, maximum: int) -> None:
     ids=["lengths", "literal", "choices", "repeat", "count", "subsets", "product", "table"],
 )
 def test_too_large_is_refused_with_the_number(grow: object) -> None:
-    with pytest.raises(AutomatonTooLarge, match=r"needs more than \d+") as caught:
+    with pytest.raises(AutomatonSizeError, match=r"needs more than \d+") as caught:
         grow()  # type: ignore[operator]
     assert isinstance(caught.value, ValueError)
     assert isinstance(caught.value, GrammarError)

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llamacy.errors import GrammarError
-from llamacy.grammar.automaton import AutomatonTooLarge
-from llamacy.grammar.regex import RegexSyntaxError, RegexUnsupportedError, pattern_language
+from llamacy.errors import AutomatonSizeError, GrammarError, RegexSyntaxError, RegexUnsupportedError
+from llamacy.grammar.regex import pattern_language
 
 # Each by the grammar of ECMA-262 with the flag u.
 WRONG = [
@@ -82,7 +81,7 @@ def test_errors_can_be_pickled() -> None:
     ids=lambda pattern: pattern[:40],
 )  # fmt: skip
 def test_pattern_that_explodes_is_refused_with_the_number(pattern: str) -> None:
-    with pytest.raises(AutomatonTooLarge, match=r"more than \d+"):
+    with pytest.raises(AutomatonSizeError, match=r"more than \d+"):
         pattern_language(pattern)
 
 
@@ -102,7 +101,7 @@ def test_deepest_nesting_is_done() -> None:
 def test_any_text_is_a_language_or_a_typed_error(pattern: str) -> None:
     try:
         language = pattern_language(pattern)
-    except (RegexSyntaxError, RegexUnsupportedError, AutomatonTooLarge):
+    except (RegexSyntaxError, RegexUnsupportedError, AutomatonSizeError):
         return
     word = language.shortest()
     assert word is None or language.accepts(word)

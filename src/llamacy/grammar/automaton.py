@@ -11,12 +11,12 @@ from functools import lru_cache
 from llamacy.grammar.alphabet import Alphabet, MaskEdges, sets_of
 from llamacy.grammar.charset import ANY, CharSet
 from llamacy.grammar.combine import Parts, complement, concatenation, product, repetition, universal_state
-from llamacy.grammar.table import MAX_STATES, AutomatonTooLarge, normal_form, too_large
+from llamacy.grammar.table import MAX_STATES, normal_form, too_large
 from llamacy.grammar.trie import word_table
 
 __all__ = [
-    "MAX_STATES", "AutomatonTooLarge", "Dfa", "chars", "choices", "empty_string", "everything", "from_edges", "lengths",
-    "literal", "nothing",
+    "MAX_STATES", "Dfa", "chars", "choices", "empty_string", "everything", "from_edges", "lengths", "literal",
+    "nothing",
 ]  # fmt: skip
 
 
@@ -218,7 +218,7 @@ class Dfa:
 
         Raises
         ------
-        AutomatonTooLarge
+        AutomatonSizeError
             More than `MAX_STATES` states.
         """
         if self.is_empty or other.is_empty:
@@ -246,7 +246,7 @@ class Dfa:
         ------
         ValueError
             `minimum` is negative or above `maximum`.
-        AutomatonTooLarge
+        AutomatonSizeError
             More than `MAX_STATES` states.
         """
         if minimum < 0 or (maximum is not None and maximum < minimum):
@@ -353,7 +353,7 @@ def literal(text: str) -> Dfa:
     ------
     ValueError
         The text has a surrogate, which is no character.
-    AutomatonTooLarge
+    AutomatonSizeError
         The text has `MAX_STATES` characters or more.
     """
     return choices((text,))
@@ -376,7 +376,7 @@ def choices(texts: Iterable[str]) -> Dfa:
     ------
     ValueError
         A text has a surrogate, which is no character.
-    AutomatonTooLarge
+    AutomatonSizeError
         More than `MAX_STATES` states.
     """
     distinct = sorted(set(texts))
@@ -399,7 +399,7 @@ def lengths(minimum: int, maximum: int | None = None) -> Dfa:
 
     Raises
     ------
-    AutomatonTooLarge
+    AutomatonSizeError
         A bound is `MAX_STATES` or more.
     """
     minimum = max(minimum, 0)
@@ -434,7 +434,7 @@ def from_edges(edges: Sequence[Sequence[tuple[CharSet, int]]], accepting: Iterab
     ------
     ValueError
         There is no state, a target or accepting state isn't in the table, or a character leads to two states.
-    AutomatonTooLarge
+    AutomatonSizeError
         The table has more than `MAX_STATES` states.
     """
     n_states = len(edges)

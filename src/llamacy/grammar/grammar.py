@@ -208,14 +208,14 @@ class Grammar:
         GrammarError
             The pattern is wrong, says what is not regular, is too large, or matches nothing.
         """
-        from llamacy.grammar.automaton import AutomatonTooLarge
+        from llamacy.errors import AutomatonSizeError
         from llamacy.grammar.language import language_rules
         from llamacy.grammar.regex import pattern_language
 
         try:
             language = pattern_language(pattern, search=False)
-        except AutomatonTooLarge as error:
-            raise AutomatonTooLarge(f"pattern {pattern!r:.100}: {error}") from None
+        except AutomatonSizeError as error:
+            raise AutomatonSizeError(f"pattern {pattern!r:.100}: {error}") from None
         if language.is_empty:
             raise GrammarError(f"pattern {pattern!r:.100}: no text matches it")
         return _checked(language_rules(language))

@@ -85,7 +85,7 @@ def looking_language(positions: Positions, *, search: bool) -> Dfa:
 
     Raises
     ------
-    AutomatonTooLarge
+    AutomatonSizeError
         It needs more than `MAX_STATES` states, or far too many steps to find out.
     """
     return _Walker(positions).whole(search=search)

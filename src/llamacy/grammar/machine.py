@@ -34,7 +34,7 @@ def tabulate(
 
     Raises
     ------
-    AutomatonTooLarge
+    AutomatonSizeError
         More than `MAX_STATES` states are within reach.
     """
     numbers = {start: 0}

@@ -13,10 +13,11 @@ from functools import lru_cache
 from math import gcd
 from typing import Protocol, TypeVar
 
+from llamacy.errors import AutomatonSizeError
 from llamacy.grammar.automaton import Dfa, from_edges
 from llamacy.grammar.charset import CharSet
 from llamacy.grammar.machine import tabulate
-from llamacy.grammar.table import MAX_STATES, AutomatonTooLarge
+from llamacy.grammar.table import MAX_STATES
 
 _LOWER, _EQUAL, _HIGHER = -1, 0, 1
 # Digits of a step, those of 1000 with its zeros: telling remainders apart costs time that grows faster than they do.
@@ -112,7 +113,7 @@ def multiple_of(value: Decimal | int) -> Dfa:
     ------
     ValueError
         The step is zero or negative.
-    AutomatonTooLarge
+    AutomatonSizeError
         The step has more than 64 digits, or its remainders are too many to be tabulated.
     """
     step = exact(value)
@@ -136,7 +137,7 @@ def _parts(value: Decimal) -> tuple[str, str]:
         return "0", ""
     # Written out, the digits become states: what can't be tabulated needn't be written out.
     if max(value.adjusted() + 1, 1) + max(-int(value.as_tuple().exponent), 0) > MAX_STATES:
-        raise AutomatonTooLarge(f"{value:.6e} written out has more than {MAX_STATES} digits; use a nearer number")
+        raise AutomatonSizeError(f"{value:.6e} written out has more than {MAX_STATES} digits; use a nearer number")
     whole, _, part = format(value.copy_abs(), "f").partition(".")
     return whole.lstrip("0") or "0", part.rstrip("0")
 
@@ -249,12 +250,12 @@ class _Division:
     def __init__(self, step: Decimal) -> None:
         whole, part = _parts(step)
         if len(whole + part) > _STEP_DIGITS:
-            raise AutomatonTooLarge(f"the step {step:.6e} has more than {_STEP_DIGITS} digits; use a shorter one")
+            raise AutomatonSizeError(f"the step {step:.6e} has more than {_STEP_DIGITS} digits; use a shorter one")
         self._places = len(part)
         self._step = int(whole + part)
         self._depth, count = self._plan()
         if count > MAX_STATES:
-            raise AutomatonTooLarge(
+            raise AutomatonSizeError(
                 f"multiples of {step} leave {count} remainders, more than the {MAX_STATES} states of an automaton; "
                 "use a step of fewer digits"
             )

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from llamacy.errors import RegexSyntaxError, RegexUnsupportedError
 from llamacy.grammar.alphabet import Alphabet
 from llamacy.grammar.automaton import Dfa
 from llamacy.grammar.charset import ANY, CharSet
 from llamacy.grammar.lookaround import looking_language
 from llamacy.grammar.positions import END, MATCH, SEEKER, Positions, shortened
-from llamacy.grammar.regex_syntax import Anchor, Look, RegexSyntaxError, RegexUnsupportedError, parse
+from llamacy.grammar.regex_syntax import Anchor, Look, parse
 from llamacy.grammar.table import determinise, normal_form
 
 __all__ = ["RegexSyntaxError", "RegexUnsupportedError", "pattern_language"]
@@ -46,7 +47,7 @@ def pattern_language(pattern: str, *, search: bool = True) -> Dfa:
         The pattern breaks the rules of ECMA-262.
     RegexUnsupportedError
         It has a back-reference, inline flags, a Unicode script, or is nested too deep.
-    AutomatonTooLarge
+    AutomatonSizeError
         It needs more than `MAX_STATES` states, or so many positions.
     """
     node = parse(pattern)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import NamedTuple, NoReturn
 
-from llamacy.errors import GrammarError
+from llamacy.errors import RegexSyntaxError, RegexUnsupportedError
 from llamacy.grammar.character_class import DOT, ESCAPES, unicode_property
 from llamacy.grammar.charset import CharSet
 
@@ -18,46 +18,6 @@ MAX_LOOKS = 20
 _HEX = frozenset("0123456789abcdefABCDEF")
 _CONTROLS = {"t": 9, "n": 10, "v": 11, "f": 12, "r": 13}
 _MANY = 10**9
-
-
-class RegexSyntaxError(GrammarError):
-    """A regular expression isn't one by the rules of ECMA-262.
-
-    Attributes
-    ----------
-    pattern
-        The expression.
-    position
-        Where in it, counted from 0.
-    """
-
-    pattern: str
-    position: int
-
-    def __init__(self, message: str = "", *, pattern: str = "", position: int = 0) -> None:
-        super().__init__(message)
-        self.pattern = pattern
-        self.position = position
-
-
-class RegexUnsupportedError(GrammarError):
-    """A regular expression has a part that no automaton can do, or that isn't supported.
-
-    Attributes
-    ----------
-    pattern
-        The expression.
-    position
-        Where in it, counted from 0.
-    """
-
-    pattern: str
-    position: int
-
-    def __init__(self, message: str = "", *, pattern: str = "", position: int = 0) -> None:
-        super().__init__(message)
-        self.pattern = pattern
-        self.position = position
 
 
 class Anchor(Enum):

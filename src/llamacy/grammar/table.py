@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from llamacy.errors import GrammarError
+from llamacy.errors import AutomatonSizeError
 from llamacy.grammar.alphabet import Alphabet, MaskEdges
 from llamacy.grammar.charset import CharSet
 
@@ -19,13 +19,9 @@ _MAX_MEMBERS = 25 * MAX_STATES
 _SMALL = 1 << 60
 
 
-class AutomatonTooLarge(GrammarError):
-    """An automaton would have more states than allowed."""
-
-
-def too_large(what: str = "states", limit: int = MAX_STATES) -> AutomatonTooLarge:
+def too_large(what: str = "states", limit: int = MAX_STATES) -> AutomatonSizeError:
     """Make the error for an automaton that outgrows a limit."""
-    return AutomatonTooLarge(
+    return AutomatonSizeError(
         f"the automaton needs more than {limit} {what}; "
         "use smaller repeat counts, fewer alternatives that overlap, or a shorter list of words"
     )
@@ -59,7 +55,7 @@ def determinise(
 
     Raises
     ------
-    AutomatonTooLarge
+    AutomatonSizeError
         More than `MAX_STATES` states.
     """
     if start & universal:

@@ -7,12 +7,12 @@ import warnings
 from typing import Any
 
 from llamacy.errors import (
+    AutomatonSizeError,
     SchemaError,
     SchemaRelaxedWarning,
     UnsatisfiableSchemaError,
     UnsupportedSchemaError,
 )
-from llamacy.grammar.automaton import AutomatonTooLarge
 from llamacy.grammar.schema.arrays import ARRAYS
 from llamacy.grammar.schema.containers import ContainerReader
 from llamacy.grammar.schema.dialect import DIALECTS, UNSTATED
@@ -182,7 +182,7 @@ class _Compiler:
         place = literal.place
         try:
             return self._ways(members, place, scalar)
-        except AutomatonTooLarge as error:
+        except AutomatonSizeError as error:
             schema = place.schema if isinstance(place.schema, dict) else {}
             keyword = next((keyword for keyword in _LARGE if keyword in schema), None)
             raise place.error(str(error), keyword, UnsupportedSchemaError) from error

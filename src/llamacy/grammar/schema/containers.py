@@ -6,8 +6,7 @@ import json
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from llamacy.errors import UnsupportedSchemaError
-from llamacy.grammar.automaton import AutomatonTooLarge
+from llamacy.errors import AutomatonSizeError, UnsupportedSchemaError
 from llamacy.grammar.schema.keywords import schema_list, type_names
 from llamacy.grammar.schema.location import NOTHING, Literal, Place, Places
 from llamacy.grammar.schema.scalars import ScalarReader, Scalars, everything, shortest_numbers
@@ -109,7 +108,7 @@ class ContainerReader:
             return found
         try:
             return ~found
-        except (AutomatonTooLarge, NotKnown) as error:
+        except (AutomatonSizeError, NotKnown) as error:
             raise literal.place.error(str(error), None, UnsupportedSchemaError) from error
 
     def read(self, node: Node, kind: Kind[S]) -> list[S]:
@@ -237,7 +236,7 @@ class ContainerReader:
         for keyword, (holds, _) in self._steps(place, kind):
             try:
                 options = holds(self, place, track)
-            except AutomatonTooLarge as error:
+            except AutomatonSizeError as error:
                 raise place.error(str(error), keyword, UnsupportedSchemaError) from error
             if options is not None:
                 found = self.product(found, options, kind, place, keyword)
@@ -256,7 +255,7 @@ class ContainerReader:
         for keyword, (_, fails) in self._steps(place, kind):
             try:
                 options = fails(self, place, False)
-            except AutomatonTooLarge as error:
+            except AutomatonSizeError as error:
                 raise place.error(str(error), keyword, UnsupportedSchemaError) from error
             for option in options or ():
                 if option is kind.anything:

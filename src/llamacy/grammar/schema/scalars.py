@@ -11,11 +11,11 @@ from decimal import Decimal
 from functools import cache
 from typing import Any, NamedTuple
 
-from llamacy.errors import UnsupportedSchemaError
+from llamacy.errors import AutomatonSizeError, RegexSyntaxError, RegexUnsupportedError, UnsupportedSchemaError
 from llamacy.grammar import automaton, numbers
-from llamacy.grammar.automaton import AutomatonTooLarge, Dfa
+from llamacy.grammar.automaton import Dfa
 from llamacy.grammar.formats import format_language, format_limits
-from llamacy.grammar.regex import RegexSyntaxError, RegexUnsupportedError, pattern_language
+from llamacy.grammar.regex import pattern_language
 from llamacy.grammar.schema import strings
 from llamacy.grammar.schema.keywords import count, schema_list, type_names
 from llamacy.grammar.schema.location import Place, Places
@@ -148,7 +148,7 @@ class ScalarReader:
             if step is not None and keyword in dialect.keywords:
                 try:
                     found = step(self, place, value, found)
-                except (AutomatonTooLarge, NotKnown) as error:
+                except (AutomatonSizeError, NotKnown) as error:
                     raise place.error(str(error), keyword, UnsupportedSchemaError) from error
         return found
 
@@ -340,7 +340,7 @@ def read_pattern(place: Place, pattern: Any, keyword: str) -> Dfa:
         raise place.error(f"{pattern!r:.200}: {error}", keyword, UnsupportedSchemaError) from error
     except RegexSyntaxError as error:
         raise place.error(f"{pattern!r:.200}: {error}", keyword) from error
-    except AutomatonTooLarge as error:
+    except AutomatonSizeError as error:
         raise place.error(f"{pattern!r:.200}: {error}", keyword, UnsupportedSchemaError) from error
 
 

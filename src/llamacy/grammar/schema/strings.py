@@ -61,7 +61,7 @@ class Strings:
 
         Raises
         ------
-        AutomatonTooLarge
+        AutomatonSizeError
             It has too many states.
         """
         language = self.language
