@@ -133,27 +133,21 @@ class _ObjectBody:
         if self._book.policy.property_order == "required_first":
             order = sorted(order, key=lambda name: name not in required)
         slots: list[_Slot] = []
-        written: dict[Node, list[_Value]] = {}
+        written: dict[Members, list[_Value]] = {}
         colon = self._book.colon
+        properties, rules = shape.properties, shape.rules
         for name in order:
-            members = shape.value(name) if shape.rules else shape.properties.get(name, ANYTHING)
-            if nothing <= members:
+            members = shape.value(name) if rules else properties.get(name, ANYTHING)
+            if members is nothing or nothing <= members:
                 if name in required:
                     return [("", [], True)]
                 continue
-            key = encode_basestring(name)[1:] + ":"
             if not name.isascii() and any("\ud800" <= c <= "\udfff" for c in name):
                 raise self._place.error(f"the name {name!r} has a lone surrogate, which no text can hold", "properties")
-            if shape.some:
-                slots.append(
-                    (key, [((*colon, value(m)), met) for m, met in self._meeting(members, name)], name in required)
-                )
-                continue
-            node = value(members)
-            values = written.get(node)
-            if values is None:
-                values = written[node] = [((*colon, node), 0)]
-            slots.append((key, values, name in required))
+            values = written.get(members)
+            if values is None or shape.some:
+                values = written[members] = [((*colon, value(m)), met) for m, met in self._meeting(members, name)]
+            slots.append((encode_basestring(name)[1:] + ":", values, name in required))
         return slots
 
     def _meeting(self, members: Members, name: str) -> Iterator[tuple[Members, int]]:
