@@ -23,13 +23,13 @@ What `llamacy.grammar` makes of the JSON Schema Test Suite, as it is inside the 
 - **exact**: an instance that satisfies the schema matches, written in one order of its keys and with numbers written
   plainly; one that doesn't satisfy it matches in no order and no spacing.
 - **refused**: the schema has no grammar; compiling it raises `UnsupportedSchemaError` with the place and the keyword. A
-  schema that nothing satisfies is refused too (`SchemaError`); that counts as exact, since no instance of it is valid.
+  schema that nothing satisfies raises `UnsatisfiableSchemaError`; that is exact, since no instance of it is valid.
 - **not offered**: an instance that satisfies the schema and doesn't match, because of a limit that is told below.
 - **wrong**: anything else.
 
-Schemas are compiled with `extra_keys=True`, since the suite's instances have keys that no schema names, and with
-`formats=False` but for the tests of formats. References to the outside go through a `referencing` registry with the
-suite's own remote schemas.
+Schemas are compiled with `extra_keys=True`, since the suite's instances have keys that no schema names, with
+`formats=False` but for the tests of formats, and with `max_digits=309`, which the longest numbers need. References to
+the outside go through a `referencing` registry with the suite's own remote schemas.
 """
 _TITLES = {
     "required": "tests that every implementation has to pass",

@@ -208,6 +208,6 @@ def joined(parts: list[Node]) -> Node:
         for item in items:
             if type(item) is str and merged and type(merged[-1]) is str:
                 merged[-1] = merged[-1] + item
-            elif item != "":
+            elif type(item) is not str or item:
                 merged.append(item)
     return merged[0] if len(merged) == 1 else tuple(merged)

@@ -54,6 +54,7 @@ class Rulebook:
         self.policy = policy
         self.rules: dict[str, Node] = {}
         self.has_dead = False
+        self._common = _common_rules(policy)
         self._names: dict[Node, Ref] = {}
 
     @property
@@ -110,8 +111,11 @@ class Rulebook:
     def shared(self, name: str) -> Ref:
         """Return one of the rules that many grammars have in common, after adding it and those that it uses."""
         if name not in self.rules:
-            node, uses = _common_rule(name, self.policy)
-            self.rules[name] = node
+            made = self._common.get(name)
+            if made is None:
+                node = keep(_COMMON[name](self.policy))
+                made = self._common[name] = node, tuple(dict.fromkeys(refs(node)))
+            self.rules[name], uses = made
             for other in uses:
                 self.shared(other)
         return Ref(name)
@@ -178,11 +182,10 @@ def _list(item: Node, more: Node, minimum: int, maximum: int | None, padding: tu
     return ("[", *padding, *items)
 
 
-@lru_cache(maxsize=256)
-def _common_rule(name: str, policy: Policy) -> tuple[Node, tuple[str, ...]]:
-    """Return a rule that many grammars have in common, and the names of those that it uses."""
-    node = keep(_COMMON[name](policy))
-    return node, tuple(dict.fromkeys(refs(node)))
+@lru_cache(maxsize=64)
+def _common_rules(_policy: Policy) -> dict[str, tuple[Node, tuple[str, ...]]]:
+    """Return where the common rules under a policy are kept, each with the names of those that it uses."""
+    return {}
 
 
 def _value(_policy: Policy) -> Node:

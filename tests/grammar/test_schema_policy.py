@@ -1,0 +1,189 @@
+"""What is written where a schema leaves a choice."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from typing import Any
+
+import pytest
+
+from llamacy.errors import SchemaError, SchemaRelaxedWarning, UnsupportedSchemaError
+from llamacy.grammar import Grammar
+from llamacy.grammar.schema import Policy
+
+THREE = {
+    "type": "object",
+    "properties": {"a": {"type": "integer"}, "b": {"type": "string"}, "c": {"type": "null"}},
+    "required": ["b"],
+}
+VALUES = {"a": 1, "b": "x", "c": None}
+
+
+def written(names: tuple[str, ...]) -> str:
+    return json.dumps({name: VALUES[name] for name in names})
+
+
+def all_orders() -> list[tuple[str, ...]]:
+    return [order for n in range(4) for order in itertools.permutations("abc", n) if "b" in order]
+
+
+def offered(**policy: Any) -> set[tuple[str, ...]]:
+    grammar = Grammar.from_json_schema(THREE, **policy)
+    assert not grammar.matches("{}")
+    return {order for order in all_orders() if grammar.matches(written(order))}
+
+
+def test_order_declared_writes_names_as_the_schema_does() -> None:
+    assert offered() == {order for order in all_orders() if list(order) == sorted(order)}
+
+
+def test_order_required_first_puts_required_names_before_others() -> None:
+    rank = "bac".index
+    assert offered(property_order="required_first") == {
+        order for order in all_orders() if list(order) == sorted(order, key=rank)
+    }
+
+
+def test_order_any_takes_every_order_of_a_small_object() -> None:
+    assert offered(property_order="any") == set(all_orders())
+
+
+def test_order_any_keeps_counts_and_extra_keys() -> None:
+    schema = {**THREE, "minProperties": 2, "maxProperties": 2}
+    grammar = Grammar.from_json_schema(schema, property_order="any")
+    assert {order for order in all_orders() if grammar.matches(written(order))} == {
+        order for order in all_orders() if len(order) == 2
+    }
+    open_grammar = Grammar.from_json_schema(THREE, property_order="any", extra_keys=True)
+    assert open_grammar.matches('{"c": null, "b": "x", "new": [1]}')
+    assert not open_grammar.matches('{"c": 1, "b": "x", "new": [1]}')
+
+
+@pytest.mark.parametrize(
+    ("whitespace", "texts"),
+    [
+        ("compact", {'{"b":"x","c":null}'}),
+        ("single", {'{"b":"x","c":null}', '{"b": "x", "c": null}', '{"b": "x","c":null}'}),
+        ("pretty", {'{"b":"x","c":null}', '{"b": "x", "c": null}', '{\n  "b": "x",\n  "c": null\n}'}),
+    ],
+)
+def test_whitespace_is_what_the_policy_says(whitespace: str, texts: set[str]) -> None:
+    grammar = Grammar.from_json_schema(THREE, whitespace=whitespace)
+    candidates = {
+        '{"b":"x","c":null}',
+        '{"b": "x", "c": null}',
+        '{\n  "b": "x",\n  "c": null\n}',
+        '{"b": "x","c":null}' if whitespace == "single" else '{"b":  "x"}',
+        '{ "b" : "x" }' if whitespace != "pretty" else '{"b"\n:"x"}',
+        '{"b": "x",\n\n"c": null}',
+    }
+    assert {text for text in candidates if grammar.matches(text)} == texts
+
+
+def test_extra_keys_are_left_out_where_an_object_declares_its_own() -> None:
+    assert not Grammar.from_json_schema(THREE).matches('{"b":"x","d":1}')
+    assert Grammar.from_json_schema(THREE, extra_keys=True).matches('{"b":"x","d":1}')
+    assert Grammar.from_json_schema({**THREE, "additionalProperties": True}).matches('{"b":"x","d":1}')
+    assert Grammar.from_json_schema({"type": "object"}).matches('{"d":1}')
+    # one more property than it names is asked for
+    more = {"properties": {"a": {"type": "integer"}}, "type": "object", "required": ["a", "z"]}
+    assert Grammar.from_json_schema(more).matches('{"a":1,"z":2}')
+
+
+@pytest.mark.parametrize("name", ["ab", 'a"b', "a\\b", "", "ü", "]^-", "\n", "a\u2028b", "😀"])
+def test_declared_name_never_passes_as_an_extra_one(name: str) -> None:
+    grammar = Grammar.from_json_schema({"type": "object", "properties": {name: {"type": "integer"}}}, extra_keys=True)
+    assert grammar.matches(json.dumps({name: 1}, ensure_ascii=False))
+    assert not grammar.matches(json.dumps({name: "x"}, ensure_ascii=False))
+    assert not grammar.matches(json.dumps({name: "x"}))  # nor with escapes
+    assert not grammar.matches(json.dumps({"other": 1})[:-1] + ", " + json.dumps({name: "x"})[1:])
+    assert grammar.matches(json.dumps({name + "x": "x"}, ensure_ascii=False))
+
+
+def test_limits_hold_only_where_the_schema_is_open() -> None:
+    grammar = Grammar.from_json_schema(
+        {"type": "object", "properties": {"s": {"type": "string"}, "l": {"type": "array"}, "e": {"enum": ["abcdef"]}}},
+        max_string_length=3,
+        max_array_length=2,
+    )
+    assert grammar.matches('{"s":"abc","l":[1,2],"e":"abcdef"}')
+    assert not grammar.matches('{"s":"abcd"}')
+    assert not grammar.matches('{"l":[1,2,3]}')
+    assert Grammar.from_json_schema({"minLength": 5, "type": "string"}, max_string_length=3).matches('"abcdefgh"')
+    digits = Grammar.from_json_schema({"type": "integer"}, max_digits=3)
+    assert [digits.matches(text) for text in ("999", "1000", "-999")] == [True, False, True]
+    assert Grammar.from_json_schema({"type": "integer", "minimum": 12345}, max_digits=3).matches("12346")
+
+
+def test_formats_are_comments_when_the_policy_says_so() -> None:
+    schema = {"type": "string", "format": "date"}
+    assert not Grammar.from_json_schema(schema).matches('"tomorrow"')
+    assert Grammar.from_json_schema(schema, formats=False).matches('"tomorrow"')
+
+
+def test_relaxed_keyword_is_named_in_a_warning_and_the_rest_is_enforced() -> None:
+    schema = {
+        "type": "object",
+        "properties": {
+            "a": {"type": "array", "uniqueItems": True, "maxItems": 3, "items": {"type": "integer"}},
+            "b": {"type": "string", "pattern": r"^(x)\1$", "maxLength": 4},
+        },
+    }
+    before = json.dumps(schema)
+    with pytest.raises(UnsupportedSchemaError) as refused:
+        Grammar.from_json_schema(schema)
+    assert (refused.value.pointer, refused.value.keyword) in {
+        ("#/properties/a", "uniqueItems"),
+        ("#/properties/b", "pattern"),
+    }
+    with pytest.warns(SchemaRelaxedWarning) as warned:
+        grammar = Grammar.from_json_schema(schema, strict=False)
+    told = sorted(str(warning.message) for warning in warned)
+    assert len(told) == 2
+    assert "#/properties/a: uniqueItems" in told[0]
+    assert "#/properties/b: pattern" in told[1]
+    assert grammar.matches('{"a":[1,1,1],"b":"zz"}')
+    assert not grammar.matches('{"a":[1,1,1,1]}')
+    assert not grammar.matches('{"b":"zzzzz"}')
+    assert json.dumps(schema) == before
+
+
+def test_relaxed_one_of_is_still_any_of() -> None:
+    schema = {"oneOf": [{"type": "string", "format": "email"}, {"type": "string", "maxLength": 3}]}
+    with pytest.warns(SchemaRelaxedWarning, match="oneOf"):
+        grammar = Grammar.from_json_schema(schema, strict=False)
+    assert grammar.matches('"abc"')
+    assert grammar.matches('"a@b.example"')
+    assert not grammar.matches("5")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"whitespace": "some"}, ValueError),
+        ({"property_order": None}, ValueError),
+        ({"extra_keys": 1}, TypeError),
+        ({"max_string_length": -1}, ValueError),
+        ({"max_digits": 0}, ValueError),
+        ({"max_digits": None}, TypeError),
+        ({"max_array_length": True}, TypeError),
+        ({"dialect": "3"}, ValueError),
+        ({"whitespaces": "compact"}, TypeError),
+    ],
+)
+def test_wrong_option_is_refused_with_its_name(arguments: dict[str, Any], error: type[Exception]) -> None:
+    (name,) = arguments
+    with pytest.raises(error, match=name):
+        Grammar.from_json_schema({}, **arguments)
+
+
+def test_nearest_option_is_suggested() -> None:
+    with pytest.raises(TypeError, match="whitespace"):
+        Policy.from_arguments({"white_space": "compact"})
+
+
+@pytest.mark.parametrize("schema", [None, 5, "5", b"{}", [], {"type": 5}, {"type": "strin"}, {"properties": []}])
+def test_what_is_no_schema_is_refused(schema: Any) -> None:
+    with pytest.raises((SchemaError, TypeError)):
+        Grammar.from_json_schema(schema)

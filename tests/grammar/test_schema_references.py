@@ -1,0 +1,192 @@
+"""References, identifiers, drafts, and the errors that name a place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from referencing import Registry, Resource
+from referencing.jsonschema import DRAFT202012
+
+from llamacy.errors import SchemaError, UnsatisfiableSchemaError, UnsupportedSchemaError
+from llamacy.grammar import Grammar
+
+DIGIT = {"type": "integer", "minimum": 0, "maximum": 9}
+
+
+def accepts(schema: Any, yes: str, no: str, **arguments: Any) -> None:
+    grammar = Grammar.from_json_schema(schema, **arguments)
+    assert grammar.matches(yes)
+    assert not grammar.matches(no)
+
+
+@pytest.mark.parametrize(
+    ("reference", "definitions"),
+    [
+        ("#/$defs/d", {"d": DIGIT}),
+        ("#/$defs/a~1b", {"a/b": DIGIT}),
+        ("#/$defs/a~0b", {"a~b": DIGIT}),
+        ("#/$defs/a%25b", {"a%b": DIGIT}),
+        ("#/$defs/a%22b", {'a"b': DIGIT}),
+        ("#/$defs/x/anyOf/1", {"x": {"anyOf": [{"type": "null"}, DIGIT]}}),
+        ("#name", {"d": {"$anchor": "name", **DIGIT}}),
+        ("other#/$defs/d", {"x": {"$id": "other", "$defs": {"d": DIGIT}}}),
+        ("http://example.test/other", {"x": {"$id": "http://example.test/other", **DIGIT}}),
+    ],
+)
+def test_reference_leads_to_its_definition(reference: str, definitions: dict[str, Any]) -> None:
+    accepts({"$id": "http://example.test/root", "$ref": reference, "$defs": definitions}, "5", "10")
+
+
+def test_outside_reference_needs_a_resolver() -> None:
+    schema = {"type": "array", "items": {"$ref": "http://example.test/digit"}}
+    with pytest.raises(SchemaError, match="resolver") as error:
+        Grammar.from_json_schema(schema)
+    assert (error.value.pointer, error.value.keyword) == ("#/items", "$ref")
+    asked = []
+
+    def resolver(uri: str) -> Any:
+        asked.append(uri)
+        return {"$ref": "#/definitions/d", "definitions": {"d": DIGIT}}
+
+    accepts(schema, "[5]", "[10]", resolver=resolver)
+    assert asked == ["http://example.test/digit"]
+    registry = Registry().with_resource("http://example.test/digit", Resource(DIGIT, DRAFT202012))
+    accepts(schema, "[5]", "[10]", resolver=registry)
+
+
+def test_failing_resolver_is_named_as_the_cause() -> None:
+    def resolver(uri: str) -> Any:
+        raise KeyError(uri)
+
+    with pytest.raises(SchemaError, match=r"example\.test") as error:
+        Grammar.from_json_schema({"$ref": "http://example.test/x"}, resolver=resolver)
+    assert isinstance(error.value.__cause__, KeyError)
+    with pytest.raises(SchemaError, match="no schema"):
+        Grammar.from_json_schema({"$ref": "http://example.test/x"}, resolver={"http://example.test/x": 5}.get)
+    with pytest.raises(TypeError, match="resolver"):
+        Grammar.from_json_schema({"$ref": "http://example.test/x"}, resolver=5)
+
+
+@pytest.mark.parametrize(
+    ("schema", "pointer", "keyword"),
+    [
+        ({"properties": {"a": {"$ref": "#/$defs/nope"}}}, "#/properties/a", "$ref"),
+        ({"properties": {"a/b": {"enum": []}}}, "#/properties/a~1b", "enum"),
+        ({"items": {"anyOf": []}}, "#/items", "anyOf"),
+        ({"allOf": [{}, {"minLength": -1}]}, "#/allOf/1", "minLength"),
+        ({"minItems": 3, "maxItems": 2}, "#", "maxItems"),
+        ({"minLength": 3, "maxLength": 2}, "#", "maxLength"),
+        ({"properties": {"a": {"minimum": "1"}}}, "#/properties/a", "minimum"),
+        ({"properties": {"a": {"multipleOf": 0}}}, "#/properties/a", "multipleOf"),
+        ({"patternProperties": {"(": {}}}, "#", "patternProperties"),
+        ({"$schema": "http://example.test/mine"}, "#", "$schema"),
+        ({"properties": {"a": {"pattern": "("}}}, "#/properties/a", "pattern"),
+        ({"properties": {"a": {"const": float("nan")}}}, "#/properties/a", "const"),
+        ({"properties": {"a": 5}}, "#/properties/a", None),
+        ({"$ref": 5}, "#", "$ref"),
+    ],
+)
+def test_error_names_the_place_and_the_keyword(schema: Any, pointer: str, keyword: str | None) -> None:
+    with pytest.raises(SchemaError) as error:
+        Grammar.from_json_schema(schema)
+    assert (error.value.pointer, error.value.keyword) == (pointer, keyword)
+    assert str(error.value).startswith(f"{pointer}: ")
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        False,
+        {"not": {}},
+        {"type": "string", "enum": [1, 2]},
+        {"allOf": [{"const": 1}, {"const": 2}]},
+        {"type": "object", "properties": {"a": False}, "required": ["a"]},
+        {"type": "object", "properties": {"self": {"$ref": "#"}}, "required": ["self"]},
+        {"type": "array", "items": {"$ref": "#"}, "minItems": 1},
+        {"type": "integer", "minimum": 3, "exclusiveMaximum": 3},
+        {"type": "string", "pattern": "^a$", "minLength": 2},
+    ],
+)
+def test_schema_that_nothing_satisfies_is_refused(schema: Any) -> None:
+    with pytest.raises(UnsatisfiableSchemaError):
+        Grammar.from_json_schema(schema)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$ref": "#"},
+        {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"allOf": [{"$ref": "#/$defs/a"}]}}},
+        {"anyOf": [{"type": "integer"}, {"$ref": "#"}]},
+        {"not": {"$ref": "#"}},
+        {"type": "object", "oneOf": [{"$ref": "#"}, {}]},
+    ],
+)
+def test_reference_without_progress_is_refused(schema: Any) -> None:
+    with pytest.raises(SchemaError, match="refers to itself"):
+        Grammar.from_json_schema(schema)
+
+
+def test_recursion_through_members_is_a_rule() -> None:
+    tree = {
+        "$ref": "#/$defs/node",
+        "$defs": {
+            "node": {
+                "type": "object",
+                "properties": {"value": DIGIT, "children": {"type": "array", "items": {"$ref": "#/$defs/node"}}},
+                "required": ["value"],
+            }
+        },
+    }
+    deep = '{"value":1}'
+    for _ in range(200):
+        deep = f'{{"value":2,"children":[{deep}]}}'
+    accepts(tree, deep, deep.replace('{"value":1}', '{"value":10}'))
+
+
+@pytest.mark.parametrize(
+    ("dialect", "schema", "yes", "no"),
+    [
+        ("4", {"minimum": 3, "exclusiveMinimum": True, "type": "integer"}, "4", "3"),
+        ("7", {"items": [{"type": "null"}], "additionalItems": False, "type": "array"}, "[null]", "[null,1]"),
+        ("7", {"$ref": "#/definitions/d", "type": "null", "definitions": {"d": DIGIT}}, "5", "null"),
+        ("2020-12", {"$ref": "#/definitions/d", "minimum": 4, "definitions": {"d": DIGIT}}, "5", "3"),
+        ("2019-09", {"type": "array", "items": [{"type": "null"}]}, "[null,1]", "[1]"),
+        (None, {"items": [{"type": "null"}], "type": "array"}, "[null,1]", "[1]"),
+        (None, {"dependencies": {"a": ["b"]}, "type": "object"}, '{"a":1,"b":2}', '{"a":1}'),
+    ],
+)
+def test_draft_decides_what_a_keyword_means(dialect: str | None, schema: Any, yes: str, no: str) -> None:
+    accepts(schema, yes, no, dialect=dialect)
+
+
+def test_list_of_items_is_refused_where_the_draft_has_prefix_items() -> None:
+    with pytest.raises(SchemaError, match="prefixItems"):
+        Grammar.from_json_schema({"items": [{}]}, dialect="2020-12")
+
+
+def test_deep_schema_is_refused_without_recursion_error() -> None:
+    schema: Any = {}
+    for _ in range(20_000):
+        schema = {"type": "array", "items": schema}
+    with pytest.raises(SchemaError, match="deep"):
+        Grammar.from_json_schema(schema)
+    schema = {}
+    for _ in range(1_000):
+        schema = {"allOf": [schema]}
+    with pytest.raises(SchemaError, match="lie in each other"):
+        Grammar.from_json_schema(schema)
+
+
+def test_schema_that_explodes_is_refused_with_the_number() -> None:
+    branches = [{"required": [f"a{i}"]} for i in range(12)]
+    schema = {"type": "object", "allOf": [{"anyOf": branches}, {"anyOf": branches}, {"anyOf": branches}]}
+    with pytest.raises(UnsupportedSchemaError, match="512"):
+        Grammar.from_json_schema(schema)
+
+
+def test_one_place_written_in_many_is_one_rule() -> None:
+    item = {"type": "object", "properties": {"a": {"type": "string", "pattern": "^[a-z]{3}$"}}, "required": ["a"]}
+    shared = {"$defs": {"i": item}, "type": "object", "properties": {str(n): {"$ref": "#/$defs/i"} for n in range(50)}}
+    assert Grammar.from_json_schema(shared).text.count("[a-z]") == 1
