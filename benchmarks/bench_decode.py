@@ -17,7 +17,7 @@ from harness.cases import MARKS, Case, cases, growth_request, second_half
 from harness.compare import CLOCKS, Ratio, Series, alternate, milliseconds
 from harness.models import add_model_argument, model_path
 from harness.table import print_table, progress
-from harness.worker import Load, native_worker, python_worker
+from harness.worker import Load, native_worker, python_worker, share_cpu
 from micro_model import micro_model
 
 # how much more a token may cost than in the native loop there plus what llamacy added at the first mark
@@ -29,6 +29,8 @@ _STEADY_MALLOC = {
     "MALLOC_TRIM_THRESHOLD_": str(4 << 30),
     "MALLOC_TOP_PAD_": str(64 << 20),
 }
+# bytes by which the memory of one set of processes lies elsewhere than that of the set before
+_OFFSET_STEP = 528
 # rounds of the slow peers: enough for factors
 _PEER_ROUNDS = 6
 
@@ -39,7 +41,7 @@ def main() -> int:
     add_model_argument(parser)
     parser.add_argument("--llama-cpp-python", type=Path, metavar="VENV", help="measure this peer too")
     parser.add_argument("--xllamacpp", type=Path, metavar="VENV", help="measure this peer too")
-    parser.add_argument("--sets", type=int, default=3, help="sets of fresh processes (default 3)")
+    parser.add_argument("--sets", type=int, default=6, help="sets of fresh processes (default 6)")
     parser.add_argument("--quick", action="store_true", help="a quarter of the rounds")
     parser.add_argument("--only", default="", help="only cases with this in 'model: name'")
     parser.add_argument("--json", type=Path, help="write all ratios here as well")
@@ -55,7 +57,7 @@ def main() -> int:
     if rows:
         print_rows(rows)
     if arguments.only in "micro: growth":
-        growth = measure_growth(models["micro"], arguments.sets, 2 if arguments.quick else 4)
+        growth = measure_growth(models["micro"], arguments.sets, 1 if arguments.quick else 2)
         print_rows(growth)
         rows += growth
     if peers:
@@ -69,15 +71,16 @@ def main() -> int:
 
 
 def measure(chosen: list[Case], models: dict[str, Path], n_sets: int) -> list[dict[str, Any]]:
-    """Measure cases on fresh sets of processes, since where memory lies decides over some percent too."""
+    """Measure cases on sets of fresh processes: each on another CPU, and with memory that lies elsewhere."""
     series = [Series() for _ in chosen]
     for number in range(n_sets):
         for model, path in models.items():
             own = [index for index, case in enumerate(chosen) if case.model == model]
             if not own:
                 continue
-            load = Load(path)
+            load = Load(path, offset=number * _OFFSET_STEP)
             with native_worker(load) as native, python_worker("llamacy", load) as llamacy:
+                share_cpu((native, llamacy), number)
                 for index in own:
                     progress(f"set {number + 1} of {n_sets}: {model}, {chosen[index].name}")
                     alternate((native, llamacy), chosen[index].request, chosen[index].rounds, series[index])
@@ -88,11 +91,12 @@ def measure(chosen: list[Case], models: dict[str, Path], n_sets: int) -> list[di
 def measure_growth(path: Path, n_sets: int, rounds: int) -> list[dict[str, Any]]:
     """Measure what a token costs after few tokens and after many, relative to the native loop there."""
     rows = []
-    load = Load(path, n_ctx=MARKS[-1] + 256)
     for text in (False, True):
         series = Series()
         for number in range(n_sets):
+            load = Load(path, n_ctx=MARKS[-1] + 256, offset=number * _OFFSET_STEP)
             with native_worker(load) as native, python_worker("llamacy", load) as llamacy:
+                share_cpu((native, llamacy), number)
                 progress(f"set {number + 1} of {n_sets}: growth, {'streamed text' if text else 'generate'}")
                 alternate((native, llamacy), growth_request(text), rounds, series)
         added = None
@@ -120,6 +124,7 @@ def measure_peers(
         for name, python in peers.items():
             load = Load(path)
             with python_worker("llamacy", load) as llamacy, python_worker(name, load, str(python)) as peer:
+                share_cpu((llamacy, peer), 0)
                 for case in chosen:
                     if case.model != model or (name == "xllamacpp" and not case.request.text):
                         continue

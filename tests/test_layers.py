@@ -45,6 +45,7 @@ CORE_ORDER = [
         "backend_sampling",
     },
     {"text", "sequence", "scheduler", "mtmd", "audio"},
+    {"stream"},
 ]
 
 _TRIPLE = re.compile(r'("""|\'\'\')(.*?)\1', re.DOTALL)

@@ -54,7 +54,7 @@ def cases(*, quick: bool) -> list[Case]:
     """Return the cases of generating, streaming and prompt evaluation."""
     divisor = 4 if quick else 1
     found: list[Case] = []
-    for model, n_generate, rounds, stream_target in (("micro", 64, 48, 0.93), ("smollm2", 32, 12, 0.99)):
+    for model, n_generate, rounds, stream_target in (("micro", 64, 24, 0.93), ("smollm2", 32, 8, 0.99)):
         rounds //= divisor
         for sampler in ("greedy", "default"):
             request, n_timed = Request(COUNTING, n_generate, sampler), n_generate - 1

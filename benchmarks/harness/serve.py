@@ -52,7 +52,8 @@ class Engine(Protocol):
 
 def serve(load: Callable[[str, int, int, int], Engine]) -> None:
     """Load, and answer the lines of standard input."""
-    model, *sizes = sys.argv[1:5]
+    model, *sizes, offset = sys.argv[1:6]
+    _offset = bytearray(int(offset))  # so that all that follows lies elsewhere
     begin = time.perf_counter()
     engine = load(model, *map(int, sizes))
     _answer({"ready": True, "load_s": time.perf_counter() - begin})

@@ -1,8 +1,9 @@
 // The loop that llamacy is measured against: llama.h used as well as C++ allows, on the libraries that llamacy uses.
 //
-//   loop MODEL N_CTX N_BATCH N_UBATCH [FOLDER OF BACKENDS]
+//   loop MODEL N_CTX N_BATCH N_UBATCH OFFSET [FOLDER OF BACKENDS]
 //
-// The process loads the model, says "{"ready": true, ...}" and then answers one line of standard input after the other:
+// OFFSET is a number of bytes to allocate before anything else, so that all that follows lies elsewhere. The process loads
+// the model, says "{"ready": true, ...}" and then answers one line of standard input after the other:
 //
 //   run SAMPLER TEXT N_GENERATE SEED N_MARKS MARK... N_TOKENS TOKEN...
 //   rss
@@ -202,12 +203,13 @@ void quiet(ggml_log_level, const char *, void *) {}
 }  // namespace
 
 int main(int argc, char ** argv) {
-    if (argc < 5) {
-        fail("usage: loop MODEL N_CTX N_BATCH N_UBATCH [FOLDER OF BACKENDS]");
+    if (argc < 6) {
+        fail("usage: loop MODEL N_CTX N_BATCH N_UBATCH OFFSET [FOLDER OF BACKENDS]");
     }
+    static const std::vector<char> offset(std::strtoull(argv[5], nullptr, 10));
     llama_log_set(quiet, nullptr);
-    if (argc > 5) {
-        ggml_backend_load_all_from_path(argv[5]);
+    if (argc > 6) {
+        ggml_backend_load_all_from_path(argv[6]);
     }
     llama_backend_init();
     const Moment begin = now();

@@ -6,18 +6,24 @@ import logging
 from array import array
 from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from llamacy.core.context import Context
 from llamacy.core.model import Model
 from llamacy.core.scheduler import Scheduler
 from llamacy.core.sequence import Sequence as _Sequence
+from llamacy.core.text import TextAssembler
 from llamacy.generate.completion import Chunk, Completion
 from llamacy.generate.options import SamplingOptions
 from llamacy.generate.request import Slot
 from llamacy.types import StrPath
 
+if TYPE_CHECKING:
+    from llamacy.core.stream import TokenStream
+
 __all__ = ["Llama"]
+
+_Item = TypeVar("_Item")
 
 # positions that a context gets when the caller doesn't say: enough for most, and little memory
 _DEFAULT_N_CTX = 4096
@@ -107,7 +113,7 @@ class Llama:
         self._n_ctx = min(n_ctx, self._context.n_ctx_seq)
         self._seed = seed
         self._vocab = self._model.vocab
-        self._slot = Slot(Scheduler(self._context), _Sequence(0, self._n_ctx))
+        self._slot = Slot(Scheduler(self._context), _Sequence(0, self._n_ctx), self._vocab)
 
     @classmethod
     def from_pretrained(
@@ -248,9 +254,8 @@ class Llama:
         ValueError
             The prompt is empty.
         """
-        options = self._options(sampling)
-        request, limit = self._begin(self._checked(tokens), max_tokens, options)
-        return _ending(request.tokens(limit, self._vocab), request.end)
+        stream = self._begin(self._checked(tokens), max_tokens, self._options(sampling))
+        return self._ending(stream, stream)
 
     @overload
     def create_completion(
@@ -314,13 +319,17 @@ class Llama:
         stops = (stop,) if isinstance(stop, str) else tuple(stop or ())
         tokens = self._prompt_tokens(prompt)
         name = self._model.name or Path(self._model.path or "").name
+        assembler = TextAssembler(self._vocab, stops)
         if stream:
-            request, limit = self._begin(tokens, max_tokens, options)
-            completion = Completion(request, self._vocab, options, limit, stops, name)
-            return _ending(completion.chunks(), request.end)
+            generated = self._begin(tokens, max_tokens, options)
+            completion = Completion(generated, assembler, len(tokens), options.drawn_seed, name)
+            return self._ending(completion.chunks(), generated)
         with self._slot.lock:
-            request, limit = self._begin(tokens, max_tokens, options)
-            return Completion(request, self._vocab, options, limit, stops, name).result()
+            generated = self._begin(tokens, max_tokens, options)
+            try:
+                return Completion(generated, assembler, len(tokens), options.drawn_seed, name).result()
+            finally:
+                self._slot.end(generated)
 
     __call__ = create_completion
 
@@ -376,29 +385,27 @@ class Llama:
             raise ValueError("the prompt has no tokens")
         return ids
 
-    def _begin(self, tokens: array[int], max_tokens: int | None, options: SamplingOptions) -> tuple[Any, int]:
+    def _begin(self, tokens: array[int], max_tokens: int | None, options: SamplingOptions) -> TokenStream:
         room = self._n_ctx - len(tokens)
         if max_tokens is None or max_tokens == -1:
             max_tokens = room
         elif isinstance(max_tokens, bool) or not isinstance(max_tokens, int) or max_tokens < 0:
             raise ValueError(f"max_tokens must be an int from 0, or -1 or None for no limit, not {max_tokens!r}")
-        sampled = options if max_tokens > 0 and room != 0 else None
-        return self._slot.begin(tokens, sampled), max(min(max_tokens, room), 0)
+        return self._slot.begin(tokens, max(min(max_tokens, room), 0), options)
 
+    def _ending(self, items: Iterator[_Item], stream: TokenStream) -> Generator[_Item, None, None]:
+        """Return a generator of the items that ends the request however it ends, also when dropped before it began."""
 
-def _ending(items: Iterator[Any], end: Any) -> Generator[Any, None, None]:
-    """Return a generator of the items that calls `end` however it ends, also when it is dropped before it began."""
+        def run() -> Generator[Any, None, None]:
+            try:
+                yield None
+                yield from items
+            finally:
+                self._slot.end(stream)
 
-    def run() -> Generator[Any, None, None]:
-        try:
-            yield None
-            yield from items
-        finally:
-            end()
-
-    generator = run()
-    next(generator)  # from here on, closing it runs the `finally`
-    return generator
+        generator = run()
+        next(generator)  # from here on, closing it runs the `finally`
+        return generator
 
 
 def _log_to_stderr() -> None:

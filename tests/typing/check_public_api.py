@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from array import array
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -32,6 +33,7 @@ from llamacy.core.params import ContextParams, ModelParams
 from llamacy.core.perf import MemoryUse, PerfContext, PerfSampler, perf_sampler
 from llamacy.core.scheduler import Scheduler
 from llamacy.core.sequence import Sequence
+from llamacy.core.stream import TextStream, TokenStream
 from llamacy.core.text import TextAssembler
 from llamacy.types import FileType, GgmlType, PoolingType, RopeType, SplitMode, StateFlags, TokenAttr, VocabType
 
@@ -123,6 +125,10 @@ def sequences(ctx: Context, vocab: Vocab, chain: SamplerChain) -> None:
     text = TextAssembler(vocab, ("\n", b"stop"))
     assert_type(text.feed_token(1) + text.feed(b"a") + text.finish(), str)
     assert_type(text.stop, str | None)
+    tokens = TokenStream(scheduler, sequence, vocab, 4, lock=threading.RLock())
+    assert_type(list(tokens), list[int])
+    assert_type(tokens.finish_reason, str | None)
+    assert_type(list(TextStream(tokens, text)), list[str])
 
 
 def samplers(vocab: Vocab, ctx: Context) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -25,7 +24,7 @@ def replacing(path: StrPath) -> Iterator[str]:
         raise IsADirectoryError(errno.EISDIR, "Is a directory", str(target))
     if target.exists() and not target.is_file():
         raise OSError(errno.EINVAL, "Not a regular file", str(target))  # a device is not to be replaced
-    temporary = target.parent / f".{target.name[:100]}.{secrets.token_hex(4)}.tmp"
+    temporary = target.parent / f".{target.name[:100]}.{os.urandom(4).hex()}.tmp"
     try:
         # a folder that does not exist, or can't be written to, is told here, before any work
         temporary.touch(exist_ok=False)

@@ -1,5 +1,8 @@
+from libc.stdint cimport int32_t
+
 from llamacy.core.batch cimport Batch
 from llamacy.core.context cimport Context
+from llamacy.core.sequence cimport Sequence
 
 
 cdef class Scheduler:
@@ -7,3 +10,7 @@ cdef class Scheduler:
     cdef Batch _batch
     cdef list _sequences                # that take part in steps, in the order in which they came
     cdef volatile int _abort            # set by abort(), cleared when the next sequence is added
+
+
+# Run steps until a sequence has a new token.
+cdef int32_t scheduler_next_token(Scheduler self, Sequence sequence) except -1

@@ -118,12 +118,7 @@ cdef class Scheduler:
         ValueError
             The sequence has nothing pending or no sampler, so no token can come.
         """
-        if sequence not in self._sequences or sequence._sampler is None or sequence._n_tokens == sequence._n_past:
-            raise ValueError(f"{sequence!r} takes no part in the steps, or has nothing to go on from")
-        while True:
-            _run(self)
-            if sequence._sampled >= 0:
-                return sequence._sampled
+        return scheduler_next_token(self, sequence)
 
     def prefill(self, Sequence sequence not None):
         """Run steps until all tokens of a sequence are in the memory.
@@ -137,6 +132,15 @@ cdef class Scheduler:
             raise ValueError("a sequence with a sampler generates; set its sampler to None to compute its tokens only")
         while sequence in self._sequences and sequence._n_past < sequence._n_tokens:
             _run(self)
+
+
+cdef int32_t scheduler_next_token(Scheduler self, Sequence sequence) except -1:
+    if sequence not in self._sequences or sequence._sampler is None or sequence._n_tokens == sequence._n_past:
+        raise ValueError(f"{sequence!r} takes no part in the steps, or has nothing to go on from")
+    while True:
+        _run(self)
+        if sequence._sampled >= 0:
+            return sequence._sampled
 
 
 cdef int _run(Scheduler self) except -1:

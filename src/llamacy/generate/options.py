@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-import secrets
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any
+from typing import Any, NoReturn
 
-if TYPE_CHECKING:
-    from llamacy.core.sampler import SamplerChain
+from llamacy.core.sampler import Sampler, SamplerChain
 
 # a seed of this value means "draw one" to llama.cpp (LLAMA_DEFAULT_SEED)
 _RANDOM_SEED = 0xFFFFFFFF
@@ -61,8 +59,6 @@ class SamplingOptions:
 
     def chain(self) -> SamplerChain:
         """Return a new sampler chain, in llama.cpp's default order."""
-        from llamacy.core.sampler import Sampler, SamplerChain
-
         if self.temperature == 0:
             return SamplerChain([Sampler.greedy()])
         samplers = [Sampler.top_k(self.top_k)] if self.top_k > 0 else []
@@ -84,13 +80,18 @@ class SamplingOptions:
             There is no such option.
         """
         options = {"temperature" if name == "temp" else name: value for name, value in arguments.items()}
-        known = [field.name for field in fields(cls)]
         for name in options:
-            if name not in known:
-                close = get_close_matches(name, known, n=1)
-                hint = f"; did you mean {close[0]!r}?" if close else f"; options are {', '.join(known)}"
-                raise TypeError(f"there is no sampling option {name!r}{hint}")
+            if name not in cls.__dataclass_fields__:
+                _raise_unknown(name, [field.name for field in fields(cls)])
         return cls(**options)
+
+
+def _raise_unknown(name: str, known: list[str]) -> NoReturn:
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, known, n=1)
+    hint = f"; did you mean {close[0]!r}?" if close else f"; options are {', '.join(known)}"
+    raise TypeError(f"there is no sampling option {name!r}{hint}")
 
 
 def _check_number(name: str, value: object, low: float, high: float) -> None:
@@ -102,7 +103,7 @@ def _check_number(name: str, value: object, low: float, high: float) -> None:
 
 def _drawn(seed: object) -> int:
     if seed is None or seed == -1:
-        return secrets.randbelow(_RANDOM_SEED)
+        return int.from_bytes(os.urandom(8), "little") % _RANDOM_SEED
     if isinstance(seed, bool) or not isinstance(seed, int):
         raise TypeError(f"seed must be an int, not {type(seed).__name__}")
     if not 0 <= seed < _RANDOM_SEED:

@@ -1,0 +1,145 @@
+# distutils: language = c++
+"""What a sequence generates, piece by piece: its tokens, or its text."""
+
+from libc.stdint cimport int32_t
+
+from llamacy.core.decoding cimport context_handle
+from llamacy.core.scheduler cimport Scheduler, scheduler_next_token
+from llamacy.core.sequence cimport Sequence
+from llamacy.core.text cimport TextAssembler, assembler_feed_token
+from llamacy.core.vocab cimport Vocab, vocab_is_eog
+
+from llamacy.errors import DecodeAbortedError, InUseError
+
+__all__ = ["TextStream", "TokenStream"]
+
+cdef extern from "pythread.h" nogil:
+    unsigned long PyThread_get_thread_ident() noexcept
+
+
+cdef class TokenStream:
+    """Iterate over the tokens that a sequence generates.
+
+    A token that ends the generation is the last one.
+
+    Parameters
+    ----------
+    scheduler : Scheduler
+        What carries the sequence forward.
+    sequence : Sequence
+        It takes part in the steps of the scheduler.
+    vocab : Vocab
+        Says which tokens end the generation.
+    max_tokens : int
+        Most tokens to generate. With 0, what is pending is computed and nothing generated.
+    lock : context manager
+        Held while a token is made, so that whoever holds it finds the sequence between two steps.
+
+    Attributes
+    ----------
+    n_generated
+        Tokens so far.
+    finish_reason
+        None while it goes on, then ``"stop"``, ``"length"`` or ``"abort"``.
+    thread
+        Identifier of the thread that took the last token, at first of the one that made the stream.
+
+    Raises
+    ------
+    InUseError
+        `detach` was called.
+    DecodeError
+        As for `Scheduler.step`, but that an abort ends the stream.
+
+    Thread safety: one thread at a time.
+    """
+
+    def __cinit__(
+        self, Scheduler scheduler not None, Sequence sequence not None, Vocab vocab not None, int max_tokens, *, lock
+    ):
+        self._scheduler = scheduler
+        self._sequence = sequence
+        self._vocab = vocab
+        self._n_max = max_tokens
+        self._lock = lock
+        self.thread = PyThread_get_thread_ident()
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        cdef int32_t token = stream_next_token(self)
+        if token < 0:
+            raise StopIteration
+        return token
+
+    def detach(self):
+        """Take the sequence away: the stream makes no more tokens."""
+        self._detached = True
+
+
+cdef class TextStream:
+    """Iterate over the text that a sequence generates, in pieces that are not empty.
+
+    Parameters
+    ----------
+    tokens : TokenStream
+        Where it comes from. Its finish reason becomes ``"stop"`` at a stop string of the assembler.
+    assembler : TextAssembler
+        Makes text of the tokens.
+
+    Thread safety: one thread at a time.
+    """
+
+    def __cinit__(self, TokenStream tokens not None, TextAssembler assembler not None):
+        self._tokens = tokens
+        self._assembler = assembler
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        cdef TokenStream tokens = self._tokens
+        cdef TextAssembler assembler = self._assembler
+        cdef int32_t token
+        while not assembler.stopped:
+            token = stream_next_token(tokens)
+            # a token that ends the generation leaves no text
+            text = assembler_feed_token(assembler, token) if tokens.finish_reason is None else assembler.finish()
+            if assembler.stopped:
+                tokens.finish_reason = "stop"
+            if text:
+                return text
+            if token < 0:
+                break
+        raise StopIteration
+
+
+cdef int32_t stream_next_token(TokenStream self) except -2:
+    cdef int32_t token
+    if self.finish_reason is not None:
+        return -1
+    if 0 < self._n_max <= self.n_generated:
+        self.finish_reason = "length"
+        return -1
+    with self._lock:
+        if self._detached:
+            context_handle(self._scheduler.context)
+            raise InUseError("a later request took over; a stream must be read before the next one begins")
+        self.thread = PyThread_get_thread_ident()
+        try:
+            if self._n_max <= 0:
+                self._scheduler.prefill(self._sequence)
+                self.finish_reason = "length"
+                return -1
+            token = scheduler_next_token(self._scheduler, self._sequence)
+        except DecodeAbortedError:
+            self.finish_reason = "abort"
+            return -1
+        except ValueError:
+            context_handle(self._scheduler.context)  # when it is closed, that is what to say
+            raise
+        self.n_generated += 1
+        if vocab_is_eog(self._vocab, token):
+            self.finish_reason = "stop"
+        return token
