@@ -17,6 +17,9 @@ from buildtools.errors import BuildError
 from buildtools.options import BuildOptions, ggml_options, is_on, unknown_option
 from buildtools.pin import read_pin
 
+#: File of a build that lists the processor features it was configured with.
+_FEATURES = "cpu_features.txt"
+
 #: Folders of a tree whose files decide what is built.
 _SOURCE_FOLDERS = ("cmake", "ggml", "include", "src", "tools/mtmd", "vendor")
 
@@ -64,6 +67,7 @@ def native_build(options: BuildOptions, tree: Path) -> NativeBuild:
         _run_cmake(options, tree, definitions, work, staging)
 
     done = native_cache.fetch(paths.cache_folder(), name, facts, build)
+    features = list(compiler.native_features()) if native else _configured_features(done)
     return NativeBuild(
         library_folder=done / "lib",
         include_folder=done / "include",
@@ -75,12 +79,18 @@ def native_build(options: BuildOptions, tree: Path) -> NativeBuild:
             "key": name,
             "layout": "dynamic" if is_on(definitions["GGML_BACKEND_DL"]) else "static",
             "native": native,
-            "cpu_features": list(compiler.native_features()) if native else [],
+            "cpu_features": features,
             "options": {key: value for key, value in sorted(definitions.items()) if key.startswith("GGML_")},
             "build_type": definitions["CMAKE_BUILD_TYPE"],
             "sanitize": options.sanitize,
         },
     )
+
+
+def _configured_features(done: Path) -> list[str]:
+    path = done / _FEATURES
+    # a build that is in the cache from before this list was made has none
+    return path.read_text(encoding="utf-8").split() if path.is_file() else []
 
 
 def default_definitions(options: BuildOptions) -> list[tuple[str, str]]:
@@ -158,6 +168,8 @@ def _run_cmake(options: BuildOptions, tree: Path, definitions: dict[str, str], w
     )
     output = _step("configuring", configure, log)
     _refuse_unused(output, options, tree)
+    cache = (work / "CMakeCache.txt").read_text(encoding="utf-8", errors="replace")
+    (staging / _FEATURES).write_text("\n".join(compilers.configured_features(cache)) + "\n", encoding="utf-8")
     _step(
         "building",
         [

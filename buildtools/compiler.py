@@ -13,6 +13,7 @@ import sysconfig
 from dataclasses import dataclass
 
 from buildtools.errors import BuildError
+from buildtools.options import is_on
 
 #: Variables that change what a compiler makes of the same source.
 FLAG_VARIABLES = (
@@ -55,6 +56,40 @@ _X86_FEATURES = {
     "__AMX_INT8__": "amx_int8",
     "__AMX_BF16__": "amx_bf16",
 }
+
+#: Options of ggml for x86 code beyond the first processors, and what /proc/cpuinfo calls it.
+_X86_OPTIONS = {
+    "GGML_SSE42": ("sse4_2",),
+    "GGML_AVX": ("avx",),
+    "GGML_F16C": ("f16c",),
+    "GGML_FMA": ("fma",),
+    "GGML_BMI2": ("bmi2",),
+    "GGML_AVX2": ("avx2",),
+    "GGML_AVX_VNNI": ("avx_vnni",),
+    "GGML_AVX512": ("avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512cd"),
+    "GGML_AVX512_VBMI": ("avx512vbmi",),
+    "GGML_AVX512_VNNI": ("avx512_vnni",),
+    "GGML_AVX512_BF16": ("avx512_bf16",),
+    "GGML_AMX_TILE": ("amx_tile",),
+    "GGML_AMX_INT8": ("amx_int8",),
+    "GGML_AMX_BF16": ("amx_bf16",),
+}
+
+
+def configured_features(cmake_cache: str) -> list[str]:
+    """Features of x86 processors that a configured build without `GGML_NATIVE` uses, as /proc/cpuinfo names them.
+
+    Parameters
+    ----------
+    cmake_cache : str
+        The text of CMakeCache.txt, which also has the options that nobody gave: ggml turns AVX2 and more on by itself.
+    """
+    if platform.machine().lower() not in {"x86_64", "amd64"}:
+        return []
+    options = dict(re.findall(r"^(GGML_\w+):BOOL=(.*)$", cmake_cache, re.MULTILINE))
+    if is_on(options.get("GGML_CPU_ALL_VARIANTS", "")):
+        return []
+    return [name for option, names in _X86_OPTIONS.items() if is_on(options.get(option, "")) for name in names]
 
 
 @dataclass(frozen=True)

@@ -124,6 +124,9 @@ def configure(extension: Extension, options: BuildOptions, native: NativeBuild, 
     if sys.platform != "win32":
         rpath = library_rpath(extension.name) if native.bundled else str(native.library_folder)
         extension.extra_link_args = [*link_args, f"-Wl,-rpath,{rpath}"]
+        if native.bundled and sys.platform.startswith("linux"):
+            # The older kind of entry comes before LD_LIBRARY_PATH, which may lead to another copy of the libraries.
+            extension.extra_link_args.append("-Wl,--disable-new-dtags")
 
 
 def cythonize_all(extensions: list[Extension], options: BuildOptions, build_folder: Path, force: bool = False) -> None:

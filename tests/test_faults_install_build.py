@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
 import platform
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -83,7 +86,10 @@ def test_ib_005_missing_cpu_feature_is_an_error_with_its_name_and_no_crash(tmp_p
     assert "_check_cpu()" in source
     header = (REPO / "src" / "llamacy" / "core" / "_cpu_features.h").read_text(encoding="utf-8")
     program = tmp_path / "features.cpp"
-    names = [*_FLAGS, "LLAMAFILE", "REPACK", "OPENMP", "NO_SUCH_FEATURE"]
+    plain = sorted(
+        {flag for flags in _FLAGS.values() for flag in flags} | {"sse4_2", "amx_tile", "amx_bf16", "avx512_fp16"}
+    )
+    names = [*_FLAGS, *plain, "LLAMAFILE", "REPACK", "OPENMP", "NO_SUCH_FEATURE"]
     program.write_text(
         header
         + "\n#include <cstdio>\nint main() {\n"
@@ -99,8 +105,40 @@ def test_ib_005_missing_cpu_feature_is_an_error_with_its_name_and_no_crash(tmp_p
         for name, needed in _FLAGS.items():
             if found[name] >= 0:
                 assert bool(found[name]) == (set(needed) <= flags), name
+        # and under the names in which build.json has them
+        assert {name: found[name] for name in plain} == {name: int(name in flags) for name in plain}
     # what is no CPU feature is never missing
     assert all(found[name] != 0 for name in ("LLAMAFILE", "REPACK", "OPENMP", "NO_SUCH_FEATURE"))
+
+
+@pytest.mark.skipif(shutil.which("qemu-x86_64-static") is None, reason="needs qemu-user-static to be an old CPU")
+@pytest.mark.parametrize("cpu", ["Conroe", "Nehalem", "SandyBridge", "Haswell"])
+def test_ib_003_old_cpu_completes_or_is_told_what_it_lacks(cpu: str) -> None:
+    code = f"""
+import llamacy
+try:
+    with llamacy.Llama({str(data("target.gguf"))!r}, n_ctx=64, n_threads=1, n_threads_batch=1) as llm:
+        print(llm.create_completion("the cat", max_tokens=8, temperature=0)["choices"][0]["text"])
+except llamacy.BackendError as error:
+    print("refused:", error)
+"""
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)}
+    python = [sys.executable, "-c", code]
+    expected = subprocess.run(python, env=environ, check=True, capture_output=True, text=True).stdout
+    done = subprocess.run(
+        ["qemu-x86_64-static", "-cpu", cpu, *python],
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    facts = json.loads(Path(llamacy.get_library_dir(), "build.json").read_text(encoding="utf-8"))
+    if facts["layout"] == "dynamic":
+        assert done.stdout == expected
+    else:
+        assert done.stdout == expected or re.match(r"refused: .* uses .*, which this CPU does not have", done.stdout)
 
 
 @pytest.mark.parametrize("options", [(), ("-X", "dev"), ("-I",)], ids=" ".join)

@@ -54,6 +54,15 @@ def test_ib_006_imports_and_runs_in_odd_folder_with_empty_environment(
     assert str(installation.folder) in output
 
 
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="LD_LIBRARY_PATH")
+def test_ib_006_copies_in_the_library_path_are_not_taken(installation: Installation, tmp_path: Path) -> None:
+    for name in ("llama", "ggml", "ggml-base"):
+        (tmp_path / f"libllamacy-{name}.so").write_bytes(b"another copy")
+    code = "import llamacy; print(llamacy.system_info())"
+    output = installation.run("-I", "-c", code, cwd=tmp_path, env={"LD_LIBRARY_PATH": str(tmp_path)})
+    assert output.startswith("CPU")
+
+
 def test_every_public_name_loads_from_the_wheel(installation: Installation) -> None:
     installation.run("-I", "-c", "import llamacy; [getattr(llamacy, name) for name in llamacy.__all__]")
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
-import logging
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +30,7 @@ from tests.core.test_adapter import EXACT
 from tests.core.test_batch_ext import TOKENS, fill, rows
 from tests.helpers import data
 from tests.helpers.reference import Reference
+from tests.helpers.threads import held_in_process
 
 
 @pytest.fixture
@@ -425,28 +423,3 @@ def test_batch_in_use_or_context_in_use_is_refused(
         assert context.memory.seq_pos_max(0) == 0
         process(other)
     assert not list(tmp_path.iterdir())
-
-
-@contextlib.contextmanager
-def held_in_process(batch: ExtendedBatch) -> Iterator[None]:
-    """Run the block while another thread is inside `process`, in a log line about outputs."""
-    inside, go_on = threading.Event(), threading.Event()
-
-    class Hold(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            if "overriding" in record.getMessage():
-                inside.set()
-                go_on.wait(60)
-
-    handler = Hold()
-    logger = logging.getLogger("llamacy.native")
-    thread = threading.Thread(target=process, args=(batch,))
-    logger.addHandler(handler)
-    try:
-        thread.start()
-        assert inside.wait(60)
-        yield
-    finally:
-        go_on.set()
-        thread.join()
-        logger.removeHandler(handler)

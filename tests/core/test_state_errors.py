@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import resource
 import struct
 from collections.abc import Callable, Iterator
@@ -417,15 +418,17 @@ def test_file_that_can_not_be_written_is_refused_and_nothing_is_left(context: An
     assert [path.name for path in tmp_path.rglob("*")] == ["folder"]
 
 
-@pytest.fixture
-def _file_size_limit() -> Iterator[None]:
+@contextlib.contextmanager
+def file_size_limit() -> Iterator[None]:
+    """Let files of this process grow to 4096 bytes; as no fixture, since pytest may be writing to a longer one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-@pytest.mark.usefixtures("_file_size_limit")
 @pytest.mark.parametrize("n_left_over", [1, 100, 10_000])
 def test_file_that_does_not_fit_on_disk_leaves_old_one_alone(
     context: Any, make_state_context: MakeContext, tmp_path: Path, n_left_over: int
@@ -438,7 +441,7 @@ def test_file_that_does_not_fit_on_disk_leaves_old_one_alone(
         lambda: context.state.seq_save_file(path, 1, range(n_tokens)),
         lambda: context.state.save_file(path, range(n_tokens)),
     ):
-        with pytest.raises(StateError):
+        with pytest.raises(StateError), file_size_limit():
             save()
     assert [child.name for child in tmp_path.iterdir()] == ["state"]
     assert path.read_bytes() == b"old"

@@ -8,6 +8,7 @@ Prints a line for each fault with what reproduces it, and exits with status 1 wh
 from __future__ import annotations
 
 import argparse
+import contextlib
 import copy
 import json
 import random
@@ -24,6 +25,7 @@ from typing import Any
 
 from llamacy.errors import GrammarError, SchemaError
 from llamacy.grammar import Grammar
+from tests.grammar.suite import DRAFTS, PARTS, SuiteNotFound, groups
 from tests.helpers import data
 
 LIMIT_S = 1.0
@@ -77,8 +79,13 @@ def stopped_after(limit_s: float) -> Iterator[None]:
 
 
 def corpus() -> list[Any]:
-    """Return the schemas that mutations start from."""
-    return [case["case"] for case in json.loads(data("json-schema.json").read_text(encoding="utf-8"))]
+    """Return the schemas that mutations start from: the reported faults, and the test suite where that can be had."""
+    schemas = [case["case"] for case in json.loads(data("json-schema.json").read_text(encoding="utf-8"))]
+    with contextlib.suppress(SuiteNotFound):
+        schemas += [
+            group.schema for draft in DRAFTS for part in PARTS for _, found in groups(draft, part) for group in found
+        ]
+    return schemas
 
 
 def random_value(rng: random.Random, depth: int) -> Any:
@@ -127,6 +134,11 @@ def mutated(rng: random.Random, schemas: list[Any]) -> Any:
             donor, donated = rng.choice(list(_places(rng.choice(schemas))) or [(at, key)])
             at[rng.choice(KEYWORDS) if isinstance(donor, list) else donated] = copy.deepcopy(donor[donated])
     return schema
+
+
+def random_schema(rng: random.Random, schemas: list[Any]) -> Any:
+    """Return anything, or a schema of the corpus with a few changes."""
+    return random_value(rng, 4) if rng.random() < 0.3 else mutated(rng, schemas)
 
 
 def random_grammar(rng: random.Random) -> str:
@@ -180,9 +192,23 @@ def read_one(text: str, rng: random.Random) -> None:
 
 
 def fuzz(
-    make: Callable[[random.Random], Any], use: Callable[[Any, random.Random], None], count: int, seed: int
+    make: Callable[[random.Random], Any],
+    use: Callable[[Any, random.Random], None],
+    count: int,
+    seed: int,
+    limit_s: float = LIMIT_S,
 ) -> Counter[str]:
-    """Use many random items and return how many of each fault there were, each printed when first seen."""
+    """Use many random items and return how many of each fault there were, each printed when first seen.
+
+    Parameters
+    ----------
+    make, use
+        Makes one item; does with it what is tested.
+    count, seed
+        How many items, and which.
+    limit_s
+        CPU time above which an item is a fault.
+    """
     faults: Counter[str] = Counter()
     for number in range(count):
         rng = random.Random(f"{seed} {number}")
@@ -201,8 +227,8 @@ def fuzz(
             message = f": {error!s:.200}"
         else:
             spent = time.process_time() - begin
-            if spent > LIMIT_S:
-                fault = f"more than {LIMIT_S} s"
+            if spent > limit_s:
+                fault = f"more than {limit_s} s"
         if fault:
             faults[fault] += 1
             if faults[fault] <= 3:
@@ -218,11 +244,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     schemas = corpus()
-
-    def make(rng: random.Random) -> Any:
-        return random_value(rng, 4) if rng.random() < 0.3 else mutated(rng, schemas)
-
-    faults = fuzz(make, compile_one, arguments.schemas, arguments.seed)
+    faults = fuzz(lambda rng: random_schema(rng, schemas), compile_one, arguments.schemas, arguments.seed)
     faults += fuzz(random_grammar, read_one, arguments.grammars, arguments.seed)
     print(f"{faults.total()} faults in {arguments.schemas} schemas and {arguments.grammars} grammars")
     return 1 if faults else 0

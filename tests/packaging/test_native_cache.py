@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import platform
 import subprocess
 import sys
 import textwrap
@@ -13,7 +14,8 @@ import pytest
 
 from buildtools import cmake_build, compiler, native_cache, paths
 from buildtools.errors import BuildError
-from buildtools.options import BuildOptions, read_options
+from buildtools.options import BuildOptions, ggml_options, read_options
+from tests.helpers import vendor_dir
 
 
 def key_of(options: BuildOptions, fingerprint: dict[str, str] | None = None, tree: Path = paths.VENDORED_TREE) -> str:
@@ -74,6 +76,21 @@ def test_fingerprint_of_native_build_names_the_processor() -> None:
 def test_native_features_are_those_of_this_processor() -> None:
     flags = set(Path("/proc/cpuinfo").read_text().split())
     assert set(compiler.find_compiler().native_features()) <= flags
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="x86-64")
+def test_configured_features_are_those_that_cmake_turned_on() -> None:
+    # what ggml's CMakeLists.txt says of a build with GGML_NATIVE=OFF and GGML_F16C=OFF
+    cache = (
+        "//ggml: enable SSE 4.2\nGGML_SSE42:BOOL=ON\nGGML_AVX:BOOL=ON\nGGML_AVX2:BOOL=ON\nGGML_F16C:BOOL=OFF\n"
+        "GGML_AVX512:BOOL=OFF\nGGML_CPU_ALL_VARIANTS:BOOL={}\nGGML_LLAMAFILE:BOOL=ON\n"
+    )
+    assert compiler.configured_features(cache.format("OFF")) == ["sse4_2", "avx", "avx2"]
+    assert compiler.configured_features(cache.format("ON")) == []
+
+
+def test_options_of_features_are_options_of_the_tree() -> None:
+    assert set(compiler._X86_OPTIONS) <= ggml_options(vendor_dir())
 
 
 def test_missing_compiler_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

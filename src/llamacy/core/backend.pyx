@@ -8,6 +8,7 @@ from llamacy.core.log cimport log_begin, log_install
 from llamacy.native cimport ggml_backend as c_backend
 from llamacy.native cimport llama as c_llama
 
+import json
 import os
 import threading
 from pathlib import Path
@@ -244,6 +245,7 @@ cdef int backend_initialize() except -1:
         if not _ready:
             log_install()
             log_begin()
+            _check_build()
             _load_backends()
             with nogil:
                 c_llama.llama_backend_init()
@@ -281,7 +283,7 @@ cdef int _load_backends() except -1:
     """Load backend modules from the package's own folder, never from the working directory or from PATH."""
     if c_backend.ggml_backend_reg_count() > 0:
         return 0  # linked in
-    folder = Path(__file__).resolve().parent.parent / "_lib"
+    folder = _library_folder()
     path = os.fsencode(folder)
     cdef const char* c_path = path
     with nogil:
@@ -291,16 +293,27 @@ cdef int _load_backends() except -1:
     return 0
 
 
+cdef object _library_folder():
+    return Path(__file__).resolve().parent.parent / "_lib"
+
+
+cdef int _check_build() except -1:
+    """Refuse a build for another CPU before any of its code runs: ggml's CPU backend already starts with it."""
+    facts = json.loads((_library_folder() / "build.json").read_text(encoding="utf-8"))
+    return _refuse_missing(facts["cpu_features"])
+
+
 cdef int _check_cpu() except -1:
-    """Refuse a build whose instructions this CPU can't execute: the first decode would kill the process."""
+    """Refuse instructions that only ggml tells of: the first decode would kill the process."""
     cdef c_backend.ggml_backend_dev_t dev = c_backend.ggml_backend_dev_by_type(
         c_backend.GGML_BACKEND_DEVICE_TYPE_CPU
     )
-    missing = [
-        name
-        for name, value in _features(c_backend.ggml_backend_dev_backend_reg(dev)).items()
-        if value != "0" and llamacy_cpu_has(name.encode()) == 0
-    ]
+    features = _features(c_backend.ggml_backend_dev_backend_reg(dev))
+    return _refuse_missing([name for name, value in features.items() if value != "0"])
+
+
+cdef int _refuse_missing(features) except -1:
+    missing = [name for name in features if llamacy_cpu_has(name.encode()) == 0]
     if missing:
         raise BackendError(
             f"this build of llamacy uses {', '.join(missing)}, which this CPU does not have; "
