@@ -39,6 +39,7 @@ CORE_ORDER = [
         "sampler_base",
         "samplers",
         "_chain_links",
+        "_sampling",
         "custom_sampler",
         "grammar_guard",
         "grammar_sampler",

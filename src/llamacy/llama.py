@@ -14,12 +14,14 @@ from llamacy.core.scheduler import Scheduler
 from llamacy.core.sequence import Sequence as _Sequence
 from llamacy.core.text import TextAssembler
 from llamacy.generate.completion import Chunk, Completion
+from llamacy.generate.constraint import grammar_sampler
 from llamacy.generate.options import SamplingOptions
 from llamacy.generate.request import Slot
 from llamacy.types import StrPath
 
 if TYPE_CHECKING:
     from llamacy.core.stream import TokenStream
+    from llamacy.grammar import Grammar
 
 __all__ = ["Llama"]
 
@@ -229,7 +231,13 @@ class Llama:
     # generating
 
     def generate(
-        self, tokens: Sequence[int], *, max_tokens: int | None = None, **sampling: Any
+        self,
+        tokens: Sequence[int],
+        *,
+        max_tokens: int | None = None,
+        grammar: Grammar | None = None,
+        grammar_first: bool = False,
+        **sampling: Any,
     ) -> Generator[int, None, None]:
         """Generate tokens one by one.
 
@@ -239,6 +247,8 @@ class Llama:
             The prompt.
         max_tokens
             Most tokens to generate; up to the end of the context by default.
+        grammar, grammar_first
+            As for `create_completion`. When the grammar lets nothing follow, no token that ends the generation comes.
         **sampling
             Options of `SamplingOptions`: temperature, top_k, top_p, min_p, seed.
 
@@ -251,24 +261,27 @@ class Llama:
         ------
         ContextLengthError
             The prompt does not fit the context.
+        GrammarError
+            llama.cpp can't use the grammar; or, later, no token that it allows is left.
         ValueError
             The prompt is empty.
         """
-        stream = self._begin(self._checked(tokens), max_tokens, self._options(sampling))
+        options = self._options(sampling)
+        stream = self._begin(self._checked(tokens), max_tokens, options, grammar, grammar_first)
         return self._ending(stream, stream)
 
     @overload
     def create_completion(
         self, prompt: str | Sequence[int], max_tokens: int | None = 16, temperature: float = 0.8, top_k: int = 40,
         top_p: float = 0.95, min_p: float = 0.05, seed: int | None = None, stop: str | Sequence[str] | None = None,
-        stream: Literal[False] = False,
+        stream: Literal[False] = False, *, grammar: Grammar | None = None, grammar_first: bool = False,
     ) -> Chunk: ...  # fmt: skip
 
     @overload
     def create_completion(
         self, prompt: str | Sequence[int], max_tokens: int | None = 16, temperature: float = 0.8, top_k: int = 40,
         top_p: float = 0.95, min_p: float = 0.05, seed: int | None = None, stop: str | Sequence[str] | None = None,
-        *, stream: Literal[True],
+        *, stream: Literal[True], grammar: Grammar | None = None, grammar_first: bool = False,
     ) -> Iterator[Chunk]: ...  # fmt: skip
 
     def create_completion(
@@ -282,6 +295,9 @@ class Llama:
         seed: int | None = None,
         stop: str | Sequence[str] | None = None,
         stream: bool = False,
+        *,
+        grammar: Grammar | None = None,
+        grammar_first: bool = False,
     ) -> Chunk | Iterator[Chunk]:
         """Continue a text.
 
@@ -297,12 +313,19 @@ class Llama:
             The text ends before the first of these strings.
         stream
             Return an iterator of chunks instead of the whole.
+        grammar
+            A `llamacy.grammar.Grammar` that the text obeys: it is the beginning of a text of the grammar, and a whole
+            one when the finish reason is ``"stop"`` and no stop string cut it. A lazy grammar holds from its trigger.
+        grammar_first
+            Choose among the tokens that the grammar allows at once. By default it is asked about the token that was
+            chosen, and only when it refuses that one the choice is made again among those that it allows.
 
         Returns
         -------
         dict, or iterator of dict
             In the shape of OpenAI's text completion, with the ``"seed"`` that was used. The finish reason is ``"stop"``
-            (the model ended, or a stop string), ``"length"`` (`max_tokens`, or the context is full) or ``"abort"``.
+            (the model ended, the grammar lets nothing follow, or a stop string), ``"length"`` (`max_tokens`, or the
+            context is full) or ``"abort"``.
 
         Raises
         ------
@@ -310,6 +333,9 @@ class Llama:
             The prompt does not fit the context.
         ConcurrentUseError
             Another thread reads a stream.
+        GrammarError
+            llama.cpp can't use the grammar, or no token that it allows is left: samplers rule them out, or the model
+            has none.
         TypeError, ValueError
             An option is wrong.
         """
@@ -321,11 +347,11 @@ class Llama:
         name = self._model.name or Path(self._model.path or "").name
         assembler = TextAssembler(self._vocab, stops)
         if stream:
-            generated = self._begin(tokens, max_tokens, options)
+            generated = self._begin(tokens, max_tokens, options, grammar, grammar_first)
             completion = Completion(generated, assembler, len(tokens), options.drawn_seed, name)
             return self._ending(completion.chunks(), generated)
         with self._slot.lock:
-            generated = self._begin(tokens, max_tokens, options)
+            generated = self._begin(tokens, max_tokens, options, grammar, grammar_first)
             try:
                 return Completion(generated, assembler, len(tokens), options.drawn_seed, name).result()
             finally:
@@ -385,13 +411,23 @@ class Llama:
             raise ValueError("the prompt has no tokens")
         return ids
 
-    def _begin(self, tokens: array[int], max_tokens: int | None, options: SamplingOptions) -> TokenStream:
+    def _begin(
+        self,
+        tokens: array[int],
+        max_tokens: int | None,
+        options: SamplingOptions,
+        grammar: Grammar | None,
+        grammar_first: bool,
+    ) -> TokenStream:
+        if grammar_first and grammar is None:
+            raise ValueError("grammar_first says how a grammar is applied, but there is no grammar")
         room = self._n_ctx - len(tokens)
         if max_tokens is None or max_tokens == -1:
             max_tokens = room
         elif isinstance(max_tokens, bool) or not isinstance(max_tokens, int) or max_tokens < 0:
             raise ValueError(f"max_tokens must be an int from 0, or -1 or None for no limit, not {max_tokens!r}")
-        return self._slot.begin(tokens, max(min(max_tokens, room), 0), options)
+        constraint = None if grammar is None else grammar_sampler(grammar, self._vocab)
+        return self._slot.begin(tokens, max(min(max_tokens, room), 0), options, constraint, grammar_first=grammar_first)
 
     def _ending(self, items: Iterator[_Item], stream: TokenStream) -> Generator[_Item, None, None]:
         """Return a generator of the items that ends the request however it ends, also when dropped before it began."""

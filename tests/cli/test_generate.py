@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -153,3 +154,39 @@ def test_ctrl_c_while_generating_keeps_what_was_written(micro_path: Path) -> Non
 def test_real_model_counts_on(run: Run, smollm2_path: Path) -> None:
     done = run("generate", "1, 2, 3, 4, 5, 6, 7,", "-n", "12", "--temp", "0", "-t", "1", "-m", str(smollm2_path))
     assert done.stdout.decode().startswith(" 8, 9, 10, 1")
+
+
+@pytest.mark.parametrize("option", ["regex", "schema", "schema file", "grammar file"])
+def test_grammar_options_hold_the_text(run: Run, option: str, tmp_path: Path) -> None:
+    (tmp_path / "schema").write_text('{"enum": [[1, 2]]}', encoding="utf-8")
+    (tmp_path / "grammar").write_text('root ::= "a" "b"{3}\n', encoding="utf-8")
+    options, text = {
+        "regex": (("--regex", "x{5}"), "xxxxx"),
+        "schema": (("--json-schema", '{"const": "ok"}'), '"ok"'),
+        "schema file": (("--json-schema-file", str(tmp_path / "schema")), r"\[ ?1, ?2 ?\]"),
+        "grammar file": (("--grammar-file", str(tmp_path / "grammar")), "abbb"),
+    }[option]
+    done = run("generate", "hello", "-n", "40", "--seed", "3", *options, *TINY)
+    assert re.fullmatch(text + "\n", done.stdout.decode())
+    assert done.stderr == b""
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--regex", "("), "("),
+        (("--json-schema", "{"), "JSON"),
+        (("--json-schema", '{"enum": []}'), "enum"),
+        (("--grammar-file", "no-such-file"), "no-such-file"),
+        (("--json-schema-file", "no-such-file"), "no-such-file"),
+    ],
+)
+def test_wrong_grammar_is_one_line_and_loads_no_model(run: Run, options: tuple[str, ...], said: str) -> None:
+    done = run("generate", "hello", *options, "--model", "no-such-model", check=False)
+    assert said in one_error_line(done)
+
+
+def test_grammar_options_exclude_each_other(run: Run) -> None:
+    done = run("generate", "hello", "--regex", "a", "--json-schema", "{}", *TINY, check=False)
+    assert done.returncode == 2
+    assert b"not allowed with" in done.stderr

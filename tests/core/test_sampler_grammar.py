@@ -166,7 +166,7 @@ def test_grammar_beside_the_chain_is_asked_first(target_model: Any, make_context
     with (
         SamplerChain([Sampler.logit_bias(288, {second: -np.inf}), Sampler.greedy()]) as chain,
         Sampler.grammar(vocab, f"root ::= <[{second}]>") as grammar,
-        pytest.raises(SamplerError, match="ruled out"),
+        pytest.raises(GrammarError, match="no token is left"),
     ):
         chain.sample(context, grammar=grammar)
 

@@ -21,6 +21,7 @@ from llamacy.cli.common import (
 
 if TYPE_CHECKING:
     from llamacy import Llama
+    from llamacy.grammar import Grammar
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -85,6 +86,15 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         metavar="N",
         help="-1: drawn anew (default: -1)",
     )
+    constraint = parser.add_argument_group("grammar (one of these)").add_mutually_exclusive_group()
+    constraint.add_argument("--grammar-file", type=Path, metavar="FILE", help="write what a GBNF grammar allows")
+    constraint.add_argument(
+        "-j", "--json-schema", metavar="SCHEMA", help="write JSON that a JSON Schema allows, {}: any JSON"
+    )
+    constraint.add_argument("--json-schema-file", type=Path, metavar="FILE", help="the same, with the schema in a file")
+    constraint.add_argument(
+        "--regex", metavar="PATTERN", help="write what a regular expression (ECMAScript) matches as a whole"
+    )
     add_compute_options(parser)
     parser.add_argument(
         "-v",
@@ -100,6 +110,7 @@ def run(arguments: argparse.Namespace) -> int:
     prompt = read_text(arguments.prompt, arguments.file)
     if arguments.prompt in {None, "-"}:
         prompt = prompt.removesuffix(b"\n").removesuffix(b"\r")
+    grammar = _grammar(arguments)
     path = resolve_model(arguments.model)
     from llamacy import Llama
 
@@ -118,6 +129,7 @@ def run(arguments: argparse.Namespace) -> int:
             seed=arguments.seed,
             stop=arguments.stop,
             stream=True,
+            grammar=grammar,
         )
         for last in chunks:
             _write(last["choices"][0]["text"])
@@ -126,6 +138,23 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.verbose:
             _report(llm, f"seed {last['seed']}, finish reason {reason}")
     return EXIT_INTERRUPTED if reason == "abort" else 0
+
+
+def _grammar(arguments: argparse.Namespace) -> Grammar | None:
+    """Return the grammar that the options ask for."""
+    given = (arguments.grammar_file, arguments.json_schema, arguments.json_schema_file, arguments.regex)
+    if all(value is None for value in given):
+        return None
+    from llamacy.grammar import Grammar
+
+    if arguments.grammar_file is not None:
+        return Grammar.from_file(arguments.grammar_file)
+    if arguments.regex is not None:
+        return Grammar.from_regex(arguments.regex)
+    schema = arguments.json_schema
+    if schema is None:
+        schema = arguments.json_schema_file.read_text(encoding="utf-8")
+    return Grammar.from_json_schema(schema)
 
 
 def _write(text: str) -> None:

@@ -8,6 +8,7 @@
 #define LLAMACY_GRAMMAR_SAMPLER_H
 
 #include "llama.h"
+#include "_grammar_matcher.h"
 
 #include <algorithm>
 #include <cmath>
@@ -40,7 +41,11 @@ struct grammar_config {
     std::string                  text;
     std::string                  root;
     bool                         lazy = false;
-    bool                         token_rules = false; // <token> rules: what apply lets pass accept may still refuse
+    bool                         special = true;      // special tokens stand for their spelling
+    llama_token                  end = LLAMA_TOKEN_NULL; // some token that ends the generation
+    std::vector<llama_token>     rule_tokens;         // that <token> rules name; what apply lets pass then, accept may refuse
+    grammar_program              program;             // the rules, when no token rule is among them
+    std::shared_ptr<token_tree>  tree;
     bool                         windowed = true;     // no pattern looks at where the text begins
     std::vector<grammar_trigger> triggers;
     std::vector<llama_token>     trigger_tokens;
@@ -56,12 +61,15 @@ struct grammar_state {
     sampler_ptr                           native;
     bool                                  awaiting = false;
     bool                                  broken = false;
+    utf8_state                            utf8;    // where in a character the text that the grammar took ends
+    std::unique_ptr<grammar_matcher>      matcher; // where that text ends, or nothing when it can't tell
     std::string                           buffer; // text since the last reset, while a trigger is awaited
     std::vector<std::pair<llama_token, size_t>> pieces; // its tokens, with their lengths
 
     // what the last check found out, so that accept doesn't do the work again
     llama_token checked = LLAMA_TOKEN_NULL;
     sampler_ptr after;
+    std::string taken; // text that it begins with
     std::string piece;
 };
 
@@ -71,17 +79,6 @@ inline sampler_ptr grammar_native(const grammar_config & config) {
         throw std::runtime_error("llama.cpp can't parse the grammar");
     }
     return native;
-}
-
-inline std::string grammar_piece(const llama_vocab * vocab, llama_token token) {
-    std::string piece(64, '\0');
-    int32_t n = llama_token_to_piece(vocab, token, &piece[0], (int32_t) piece.size(), 0, true);
-    if (n < 0) {
-        piece.resize(-n);
-        n = llama_token_to_piece(vocab, token, &piece[0], (int32_t) piece.size(), 0, true);
-    }
-    piece.resize(std::max(n, 0));
-    return piece;
 }
 
 // Add a pattern to a configuration. Throws std::regex_error or std::runtime_error.
@@ -177,15 +174,15 @@ inline size_t grammar_find_trigger(const grammar_config & config, const std::str
     return std::string::npos;
 }
 
-inline bool grammar_permits(llama_sampler * native, llama_token token) {
-    llama_token_data       data  = { token, 0.0f, 0.0f };
-    llama_token_data_array array = { &data, 1, -1, false };
-    llama_sampler_apply(native, &array);
-    return data.logit != -INFINITY;
+inline bool contains(const std::vector<llama_token> & tokens, llama_token token) {
+    return std::find(tokens.begin(), tokens.end(), token) != tokens.end();
 }
 
 inline bool grammar_try_accept(llama_sampler * native, llama_token token) {
-    if (!grammar_permits(native, token)) {
+    llama_token_data       data  = { token, 0.0f, 0.0f };
+    llama_token_data_array array = { &data, 1, -1, false };
+    llama_sampler_apply(native, &array);
+    if (data.logit == -INFINITY) {
         return false;
     }
     try {
@@ -194,6 +191,43 @@ inline bool grammar_try_accept(llama_sampler * native, llama_token token) {
         return false;
     }
     return true;
+}
+
+// Whether a token that llama.cpp's grammar lets pass may come, which has the text that the grammar took so far left well
+// formed, does not end it within a character, and says what it will be read as.
+inline bool grammar_takes(const grammar_state & state, llama_token token) {
+    const auto & config = *state.config;
+    if (llama_vocab_is_eog(config.vocab, token)) {
+        return state.utf8.left == 0;
+    }
+    if (!config.special && token_is_special(config.vocab, token) && !contains(config.rule_tokens, token) &&
+            !contains(config.trigger_tokens, token)) {
+        return false;
+    }
+    const std::string piece = token_piece(config.vocab, token);
+    utf8_state utf8 = state.utf8;
+    if (piece.find('\0') != std::string::npos || !utf8.read(piece.data(), piece.size())) {
+        return false;
+    }
+    if (config.rule_tokens.empty()) {
+        return true;
+    }
+    sampler_ptr after(llama_sampler_clone(state.native.get()));
+    return grammar_try_accept(after.get(), token);
+}
+
+// Rule out, by a logit of -inf, the candidates that a grammar which has begun refuses.
+inline void grammar_filter(const grammar_state & state, llama_token_data * data, size_t n) {
+    constexpr size_t CHUNK = 1024; // llama.cpp keeps the text of all of them at a time, which a cache can hold
+    for (size_t begin = 0; begin < n; begin += CHUNK) {
+        llama_token_data_array array = { data + begin, std::min(CHUNK, n - begin), -1, false };
+        llama_sampler_apply(state.native.get(), &array);
+        for (size_t i = 0; i < array.size; ++i) {
+            if (array.data[i].logit != -INFINITY && !grammar_takes(state, array.data[i].id)) {
+                array.data[i].logit = -INFINITY;
+            }
+        }
+    }
 }
 
 // Start the grammar with the tokens that overlap what follows `start` in the text; nothing when they don't fit.
@@ -227,45 +261,77 @@ inline sampler_ptr grammar_replay(const grammar_state & state,
     return native;
 }
 
-inline grammar_verdict grammar_check(grammar_state & state, llama_token token) {
+// What comes of a token while a trigger is awaited; with `begin`, make the grammar that begins with it.
+inline grammar_verdict grammar_check_trigger(grammar_state & state, llama_token token, bool begin) {
     const auto & config = *state.config;
+    state.piece = token_piece(config.vocab, token);
+    const size_t n_before = state.buffer.size();
+    size_t match_begin = 0, start = n_before;
+    state.buffer += state.piece;
+    if (!contains(config.trigger_tokens, token)) {
+        start = grammar_find_trigger(config, state.buffer, match_begin);
+    }
+    grammar_verdict verdict = GRAMMAR_ALLOWED;
+    if (start != std::string::npos) {
+        state.pieces.emplace_back(token, state.piece.size());
+        utf8_state utf8;
+        sampler_ptr after;
+        if (utf8.read(state.buffer.data() + start, state.buffer.size() - start)) {
+            after = grammar_replay(state, state.pieces, start);
+        }
+        state.pieces.pop_back();
+        verdict = after ? GRAMMAR_ALLOWED : GRAMMAR_REFUSED;
+        if (begin) {
+            state.after = std::move(after);
+            state.taken = state.buffer.substr(start);
+        }
+    } else if (!config.windowed && state.buffer.size() > TRIGGER_LIMIT) {
+        verdict = GRAMMAR_TRIGGER_TOO_LATE;
+    }
+    state.buffer.resize(n_before);
+    return verdict;
+}
+
+inline grammar_verdict grammar_check(grammar_state & state, llama_token token) {
     state.checked = LLAMA_TOKEN_NULL;
     state.after.reset();
     if (state.broken) {
         return GRAMMAR_BROKEN;
     }
-    if (!state.awaiting) {
-        if (config.token_rules) {
-            sampler_ptr after(llama_sampler_clone(state.native.get()));
-            if (!grammar_try_accept(after.get(), token)) {
-                return GRAMMAR_REFUSED;
-            }
-            state.after = std::move(after);
-        } else if (!grammar_permits(state.native.get(), token)) {
-            return GRAMMAR_REFUSED;
+    if (state.awaiting) {
+        const grammar_verdict verdict = grammar_check_trigger(state, token, true);
+        if (verdict != GRAMMAR_ALLOWED) {
+            return verdict;
         }
     } else {
-        state.piece = grammar_piece(config.vocab, token);
-        std::string text = state.buffer + state.piece;
-        auto pieces = state.pieces;
-        pieces.emplace_back(token, state.piece.size());
-        size_t match_begin = 0;
-        size_t start = state.buffer.size();
-        const auto & tokens = config.trigger_tokens;
-        if (std::find(tokens.begin(), tokens.end(), token) == tokens.end()) {
-            start = grammar_find_trigger(config, text, match_begin);
-        }
-        if (start != std::string::npos) {
-            state.after = grammar_replay(state, pieces, start);
-            if (!state.after) {
+        state.piece = token_piece(state.config->vocab, token);
+        if (state.matcher && !llama_vocab_is_eog(state.config->vocab, token)) {
+            // the first to look, since it does not drown in ambiguity
+            auto at = state.matcher->now;
+            if (!state.matcher->read(at, state.piece.data(), state.piece.size())) {
                 return GRAMMAR_REFUSED;
             }
-        } else if (!config.windowed && text.size() > TRIGGER_LIMIT) {
-            return GRAMMAR_TRIGGER_TOO_LATE;
+        }
+        llama_token_data data = { token, 0.0f, 0.0f };
+        grammar_filter(state, &data, 1);
+        if (data.logit == -INFINITY) {
+            return GRAMMAR_REFUSED;
         }
     }
     state.checked = token;
     return GRAMMAR_ALLOWED;
+}
+
+// Note text that llama.cpp's grammar has taken.
+inline void grammar_read(grammar_state & state, const std::string & text) {
+    state.utf8.read(text.data(), text.size());
+    if (state.matcher) {
+        if (state.matcher->read(state.matcher->now, text.data(), text.size())) {
+            state.matcher->tidy();
+        } else {
+            state.matcher.reset();
+        }
+    }
 }
 
 inline void grammar_accept(grammar_state & state, llama_token token) {
@@ -275,12 +341,16 @@ inline void grammar_accept(grammar_state & state, llama_token token) {
     state.checked = LLAMA_TOKEN_NULL;
     if (state.after) {
         state.native = std::move(state.after);
+        grammar_read(state, state.taken);
         state.awaiting = false;
         state.buffer.clear();
         state.pieces.clear();
     } else if (!state.awaiting) {
         state.broken = true;
         llama_sampler_accept(state.native.get(), token);
+        if (!llama_vocab_is_eog(state.config->vocab, token)) {
+            grammar_read(state, state.piece);
+        }
         state.broken = false;
     } else if (!state.config->triggers.empty()) {
         state.buffer += state.piece;
@@ -300,6 +370,11 @@ inline void grammar_reset(grammar_state & state) {
     state.native   = grammar_native(*state.config);
     state.awaiting = state.config->lazy;
     state.broken   = false;
+    state.utf8     = {};
+    state.matcher.reset();
+    if (state.config->rule_tokens.empty()) {
+        state.matcher.reset(new grammar_matcher(state.config->program));
+    }
     state.checked  = LLAMA_TOKEN_NULL;
     state.after.reset();
     state.buffer.clear();
@@ -310,6 +385,7 @@ inline grammar_state & grammar_of(const llama_sampler * sampler) {
     return *static_cast<grammar_state *>(sampler->ctx);
 }
 
+inline void grammar_mask(grammar_state & state, llama_token_data_array * candidates);
 inline llama_sampler_i * grammar_interface();
 
 inline llama_sampler * grammar_clone(const llama_sampler * sampler) {
@@ -319,6 +395,10 @@ inline llama_sampler * grammar_clone(const llama_sampler * sampler) {
     state->native.reset(llama_sampler_clone(source.native.get()));
     state->awaiting = source.awaiting;
     state->broken   = source.broken;
+    state->utf8     = source.utf8;
+    if (source.matcher) {
+        state->matcher.reset(new grammar_matcher(*source.matcher));
+    }
     state->buffer   = source.buffer;
     state->pieces   = source.pieces;
     llama_sampler * result = llama_sampler_init(grammar_interface(), state.get());
@@ -337,7 +417,7 @@ inline llama_sampler_i * grammar_interface() {
                 throw std::runtime_error("the grammar failed at an earlier token; reset it");
             }
             if (!state.awaiting) {
-                llama_sampler_apply(state.native.get(), candidates);
+                grammar_mask(state, candidates);
             }
         };
         i.reset  = [](llama_sampler * sampler) { grammar_reset(grammar_of(sampler)); };
@@ -357,9 +437,13 @@ inline llama_sampler * grammar_new(std::shared_ptr<grammar_config> config) {
     return result;
 }
 
+inline bool is_grammar(const llama_sampler * sampler) {
+    return sampler->iface == grammar_interface();
+}
+
 // Whether all grammars of a sampler, which may be a chain of chains, allow a token.
 inline int grammar_check_all(llama_sampler * sampler, llama_token token) {
-    if (sampler->iface == grammar_interface()) {
+    if (is_grammar(sampler)) {
         return grammar_check(grammar_of(sampler), token);
     }
     if (llama_sampler_chain_get(sampler, -1) != nullptr) {

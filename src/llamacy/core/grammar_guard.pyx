@@ -7,7 +7,7 @@ stderr (src/llama-grammar.cpp). So the same language is read here first, with er
 llama.cpp would make of it are examined: what is left for llama.cpp is bounded in depth, time and memory.
 """
 
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t, uint32_t
 from libcpp.vector cimport vector
 
 from llamacy.native cimport llama as c_llama
@@ -24,7 +24,7 @@ cdef enum:
     MAX_VISITS = 10000000           # steps of llama.cpp's search for left recursion
     MAX_WAYS = 16384                # ways to go on at any point, each of which is a stack at run time
     MAX_TOKEN = 1024                # bytes of <text>; tokenizers walk long texts recursively
-    TERMINAL = -1
+    TERMINAL = -1                   # any character, or a token; other characters and classes are below
 
 ctypedef vector[int] sequence
 
@@ -33,9 +33,10 @@ cdef class _Grammar:
     cdef const char* text
     cdef const char* pos
     cdef const c_llama.llama_vocab* vocab
-    cdef bint has_tokens
+    cdef set tokens                         # that <token> rules name
+    cdef grammar_program* program
     cdef int64_t n_elements
-    cdef vector[vector[sequence]] rules     # alternatives of each rule; a symbol is a rule, or TERMINAL
+    cdef vector[vector[sequence]] rules     # alternatives of each rule; a symbol is a rule, or no rule but below 0
     cdef vector[int] owners                 # rule that a generated rule belongs to
     cdef dict symbols                       # name -> rule
     cdef list names                         # of each rule, or None for a generated one
@@ -96,26 +97,37 @@ cdef class _Grammar:
             self.pos += 1
         return value
 
-    cdef int character(self) except -1:
+    cdef int64_t character(self) except -1:
+        """Read a character and return its number."""
+        cdef char c
         cdef int n_hex, i
+        cdef int64_t value = 0
         if self.pos[0] == c"\\":
             n_hex = 2 if self.pos[1] == c"x" else 4 if self.pos[1] == c"u" else 8 if self.pos[1] == c"U" else 0
             if n_hex:
                 for i in range(2, 2 + n_hex):
                     if self.pos[i] == 0 or self.pos[i] not in b"0123456789abcdefABCDEF":
                         raise self.error(f"this escape needs {n_hex} hexadecimal digits")
+                value = int(self.pos[2:2 + n_hex], 16)
             elif self.pos[1] == 0 or self.pos[1] not in b"trn\\\"[]-":
                 raise self.error(
                     "unknown escape; there are \\t \\r \\n \\\\ \\\" \\[ \\] \\- \\xHH \\uHHHH \\UHHHHHHHH"
                 )
+            else:
+                c = self.pos[1]
+                value = c"\t" if c == c"t" else c"\r" if c == c"r" else c"\n" if c == c"n" else c
             self.pos += 2 + n_hex
         else:
             if self.pos[0] == 0:
                 raise self.error("the grammar ends inside of a literal or character class")
+            value = <unsigned char>self.pos[0]
+            if value >= 0xC0:
+                value &= 0x1F if value < 0xE0 else 0x0F if value < 0xF0 else 0x07
             self.pos += 1
             while (self.pos[0] & 0xC0) == 0x80:
+                value = value << 6 | (self.pos[0] & 0x3F)
                 self.pos += 1
-        return 0
+        return value
 
     cdef int token(self) except -1:
         """Read ``<text>`` or ``<[id]>``."""
@@ -146,7 +158,8 @@ cdef class _Grammar:
             if n != 1:
                 spelled = start[:self.pos - start].decode("utf-8", "replace")
                 raise self.error(f"{spelled} is not one token of this vocabulary", start - self.text)
-        self.has_tokens = True
+            token_id = tokens[0]
+        self.tokens.add(token_id)
         return 0
 
     # rules
@@ -196,8 +209,11 @@ cdef class _Grammar:
             symbol = TERMINAL
             if c == c'"' or c == c"[":
                 self.pos += 1
-                weight = self.literal() if c == c'"' else self.character_class()
-            elif c == c"<" or c == c"!":
+                weight = self.literal(symbols) if c == c'"' else self.character_class(symbols)
+                self.count(weight)
+                self.space(nested)
+                continue
+            if c == c"<" or c == c"!":
                 self.pos += c == c"!"
                 self.token()
             elif c == c".":
@@ -219,32 +235,36 @@ cdef class _Grammar:
                 symbol = self.name()
             else:
                 break
-            if weight:
-                symbols.push_back(symbol)
-                self.count(weight)
+            symbols.push_back(symbol)
+            self.count(weight)
             self.space(nested)
         return symbols
 
-    cdef int64_t literal(self) except -1:
+    cdef int64_t literal(self, sequence& symbols) except -1:
         cdef int64_t n = 0
         while self.pos[0] != c'"':
-            self.character()
+            symbols.push_back(self.program.character(<uint32_t>self.character()))
             n += 1
         self.pos += 1
         return n
 
-    cdef int64_t character_class(self) except -1:
+    cdef int64_t character_class(self, sequence& symbols) except -1:
         cdef int64_t n = 0
-        if self.pos[0] == c"^":
-            self.pos += 1
+        cdef uint32_t low, high
+        cdef char_class found
+        found.negated = self.pos[0] == c"^"
+        self.pos += found.negated
         while self.pos[0] != c"]":
-            self.character()
+            low = high = <uint32_t>self.character()
             n += 1
             if self.pos[0] == c"-" and self.pos[1] != c"]":
                 self.pos += 1
-                self.character()
+                high = <uint32_t>self.character()
                 n += 1
+            found.add(low, high)
         self.pos += 1
+        if n:
+            symbols.push_back(self.program.character_class(found))
         return n
 
     cdef (int64_t, int64_t) bounds(self, bint nested) except *:
@@ -367,7 +387,7 @@ cdef class _Grammar:
                 left.push_back(self.rules[rule][i].size())
                 for j in range(self.rules[rule][i].size()):
                     symbol = self.rules[rule][i][j]
-                    if symbol != TERMINAL:
+                    if symbol >= 0:
                         uses[symbol].push_back(alternative)
                 if left.back() == 0 and not nullable[rule]:
                     nullable[rule] = 1
@@ -391,7 +411,7 @@ cdef class _Grammar:
         for i in range(self.rules[rule].size()):
             for j in range(self.rules[rule][i].size()):
                 symbol = self.rules[rule][i][j]
-                if symbol == TERMINAL:
+                if symbol < 0:
                     break
                 found.push_back(2 * symbol + (j + 1 < self.rules[rule][i].size()))
                 if not nullable[symbol]:
@@ -499,7 +519,7 @@ cdef class _Grammar:
                     total += 1
                     for j in range(self.rules[rule][i].size()):
                         symbol = self.rules[rule][i][j]
-                        if symbol == TERMINAL:
+                        if symbol < 0:
                             alive = True
                             break
                         if component[symbol] != component[rule]:
@@ -521,7 +541,7 @@ cdef class _Grammar:
                 here = 1
                 for j in range(self.rules[rule][i].size(), 0, -1):
                     symbol = self.rules[rule][i][j - 1]
-                    here = 1 if symbol == TERMINAL else ways[symbol] + (here if nullable[symbol] else 0)
+                    here = 1 if symbol < 0 else ways[symbol] + (here if nullable[symbol] else 0)
                     most = max(most, here)
             if most > MAX_WAYS:
                 raise self.error(
@@ -530,7 +550,8 @@ cdef class _Grammar:
         return 0
 
 
-cdef bint grammar_guard(bytes text, bytes root, const llama_vocab* vocab) except -1:
+cdef set grammar_guard(bytes text, bytes root, const llama_vocab* vocab, grammar_program* program):
+    cdef size_t rule
     cdef _Grammar grammar = _Grammar.__new__(_Grammar)
     if not text.strip():
         raise GrammarError("the grammar is empty")
@@ -543,8 +564,13 @@ cdef bint grammar_guard(bytes text, bytes root, const llama_vocab* vocab) except
     grammar.names = []
     grammar.used = {}
     grammar.defined = set()
+    grammar.tokens = set()
+    grammar.program = program
     grammar.read()
     if root not in grammar.symbols:
         raise GrammarError(f"the grammar has no rule {root.decode('utf-8', 'replace')!r} to begin with")
     grammar.examine()
-    return grammar.has_tokens
+    for rule in range(grammar.rules.size()):
+        program.add_rule(grammar.rules[rule])
+    program.root = grammar.symbols[root]
+    return grammar.tokens

@@ -1,19 +1,41 @@
 # distutils: language = c++
-"""The native side of grammar samplers: see _grammar_sampler.h, which only this module includes."""
+"""The native side of grammar samplers: see _grammar_sampler.h and _grammar_mask.h, which only this module includes."""
 
+from libc.stdint cimport int32_t
 from libcpp cimport bool as cbool
 from libcpp.memory cimport make_shared, shared_ptr
 from libcpp.string cimport string
 from libcpp.vector cimport vector
 
 from llamacy.core._status cimport native_error
-from llamacy.core.grammar_guard cimport grammar_guard
+from llamacy.core.grammar_guard cimport grammar_guard, grammar_program
+from llamacy.core.candidates cimport candidate
 from llamacy.core.log cimport log_begin
+from llamacy.core.model cimport Model
+from llamacy.core.vocab cimport Vocab, vocab_handle
 from llamacy.native cimport llama as c_llama
+
+import weakref
 
 from llamacy.errors import GrammarError
 
 __all__ = []
+
+cdef extern from "_native_error.h" namespace "llamacy" nogil:
+    string exception_text(cbool& out_of_memory)
+
+
+cdef int _raise_native() except -1:
+    cdef cbool out_of_memory = False
+    text = exception_text(out_of_memory).decode("utf-8", "replace")
+    if out_of_memory:
+        raise MemoryError()
+    raise GrammarError(text)
+
+
+cdef extern from "_token_tree.h" namespace "llamacy" nogil:
+    cppclass token_tree:
+        token_tree(const c_llama.llama_vocab* vocab)
 
 cdef extern from "_grammar_sampler.h" namespace "llamacy" nogil:
     cppclass grammar_config:
@@ -21,27 +43,58 @@ cdef extern from "_grammar_sampler.h" namespace "llamacy" nogil:
         string text
         string root
         cbool lazy
-        cbool token_rules
+        grammar_program program
+        cbool special
+        c_llama.llama_token end
+        vector[c_llama.llama_token] rule_tokens
+        shared_ptr[token_tree] tree
         vector[c_llama.llama_token] trigger_tokens
     cppclass grammar_state:
         cbool awaiting
+    int GRAMMAR_REFUSED
     int GRAMMAR_BROKEN
     int GRAMMAR_TRIGGER_TOO_LATE
     void grammar_add_trigger(grammar_config& config, const string& pattern) except +
     llama_sampler* grammar_new(shared_ptr[grammar_config] config) except +
     grammar_state& grammar_of(const llama_sampler* sampler)
-    int grammar_check_all(llama_sampler* sampler, c_llama.llama_token token) except +
+    int grammar_check_all(llama_sampler* sampler, c_llama.llama_token token) except +_raise_native
+    cbool is_grammar(const llama_sampler* sampler)
+
+cdef extern from "_grammar_mask.h" namespace "llamacy" nogil:
+    cbool grammar_complete(grammar_state& state) except +_raise_native
+    int32_t grammar_top(
+        grammar_state& state, c_llama.llama_token_data* data, const float* logits, int32_t n, int32_t k
+    ) except +_raise_native
+
+# Model -> _Tree; the tree of a vocabulary takes long to arrange
+cdef object _trees = weakref.WeakKeyDictionary()
+
+
+cdef class _Tree:
+    cdef shared_ptr[token_tree] ptr
+
+
+cdef shared_ptr[token_tree] _tree_of(Model model, const c_llama.llama_vocab* vocab) except *:
+    cdef _Tree tree = _trees.get(model)
+    if tree is None:
+        tree = _Tree.__new__(_Tree)
+        tree.ptr = make_shared[token_tree](vocab)
+        _trees[model] = tree
+    return tree.ptr
 
 
 cdef llama_sampler* grammar_sampler_new(
-    const llama_vocab* vocab, bytes text, bytes root, object patterns, object tokens
+    Vocab vocab, bytes text, bytes root, object patterns, object tokens, bint special
 ) except NULL:
     """Make a grammar sampler; a lazy one when there are patterns (bytes) or tokens that trigger it."""
     cdef shared_ptr[grammar_config] config = make_shared[grammar_config]()
     cdef grammar_config* c = config.get()
     cdef llama_sampler* sampler
-    c.token_rules = grammar_guard(text, root, vocab)
-    c.vocab = vocab
+    c.vocab = vocab_handle(vocab)
+    c.rule_tokens = grammar_guard(text, root, c.vocab, &c.program)
+    c.end = _find_end(c.vocab)
+    c.tree = _tree_of(vocab._model, c.vocab)
+    c.special = special
     c.text = text
     c.root = root
     c.lazy = patterns is not None
@@ -62,13 +115,43 @@ cdef llama_sampler* grammar_sampler_new(
     return sampler
 
 
+cdef c_llama.llama_token _find_end(const c_llama.llama_vocab* vocab) noexcept:
+    """Return some token that ends the generation, or -1 when the vocabulary has none."""
+    cdef c_llama.llama_token token = c_llama.llama_vocab_eos(vocab)
+    if token >= 0 and c_llama.llama_vocab_is_eog(vocab, token):
+        return token
+    for token in range(c_llama.llama_vocab_n_tokens(vocab)):
+        if c_llama.llama_vocab_is_eog(vocab, token):
+            return token
+    return -1
+
+
 cdef int grammar_sampler_verdict(llama_sampler* sampler, int32_t token) except -1 nogil:
     """Return 0 when all grammars in a sampler allow a token, or else what `grammar_raise` wants to know."""
     return grammar_check_all(sampler, token)
 
 
+cdef bint grammar_verdict_is_refusal(int verdict) noexcept nogil:
+    """Whether a verdict is about the token, and not about the grammar."""
+    return verdict == GRAMMAR_REFUSED
+
+
 cdef bint grammar_sampler_awaiting(llama_sampler* sampler) noexcept nogil:
-    return grammar_of(sampler).awaiting
+    return is_grammar(sampler) and grammar_of(sampler).awaiting
+
+
+cdef bint grammar_sampler_complete(llama_sampler* sampler) except -1 nogil:
+    return is_grammar(sampler) and grammar_complete(grammar_of(sampler))
+
+
+cdef bint grammar_sampler_is_one(llama_sampler* sampler) noexcept nogil:
+    return is_grammar(sampler)
+
+
+cdef int32_t grammar_sampler_top(
+    llama_sampler* sampler, candidate* data, const float* logits, int32_t n, int32_t k
+) except? -2 nogil:
+    return grammar_top(grammar_of(sampler), <c_llama.llama_token_data*>data, logits, n, k)
 
 
 cdef int grammar_raise(int verdict, int32_t token) except -1:

@@ -11,7 +11,9 @@ cdef class SamplerChain(Sampler):
     cdef list _links                    # what was added, as emptied Sampler objects, in order
     cdef candidate* _buffer             # candidates of the row being sampled
     cdef size_t _capacity
-    cdef int32_t _n_top                 # candidates that the first link keeps, the highest ones, or 0 for any others
+    cdef int32_t _n_top                 # candidates that a link keeps, the highest ones, or 0 when it keeps others
+    cdef int _n_lead                    # links before that one, each of which changes logits one by one
+    cdef float* _row                    # logits that these have changed
     cdef bint _was_attached             # a chain may be attached to a context once in its life
     cdef object _context                # weak reference to the context it is attached to, or None
     cdef int _seq_id                    # … for this sequence
@@ -22,9 +24,9 @@ cdef class SamplerChain(Sampler):
 cdef int32_t chain_sample(SamplerChain self, Context context, int32_t index) except? -2147483648 nogil
 
 # The same under a grammar that is not in the chain: it is asked about the chosen token first, and only when it refuses
-# that one, the choice is made again among what it allows.
+# that one, the choice is made again among what it allows. With `grammar_first` that is done at once.
 cdef int32_t chain_sample_grammar(
-    SamplerChain self, SamplerBase grammar, Context context, int32_t index
+    SamplerChain self, SamplerBase grammar, Context context, int32_t index, bint grammar_first
 ) except? -2147483648 nogil
 
 # Accept a token, or let the chain work on candidates, which must be what samplers rely on (`candidates_check`).

@@ -2,19 +2,20 @@
 """Chains of samplers: how a token is chosen."""
 
 cimport cython
-from libc.math cimport INFINITY, isnan
-from libc.stdint cimport INT32_MAX, INT32_MIN, int32_t, int64_t
-from libc.stdlib cimport free, realloc
+from libc.stdint cimport INT32_MAX, INT32_MIN, int32_t
+from libc.stdlib cimport free
 
 from llamacy.core._callback cimport has_stashed, raise_stashed
 from llamacy.core._chain_links cimport (
     link_mark_closed, links_check_add, links_check_clonable, links_clone, links_copy
 )
 from llamacy.core._handle cimport SAMPLER, handle_closed, handle_opened
-from llamacy.core.candidates cimport Candidates, candidates_raise
+from llamacy.core._sampling cimport (
+    sampling_check_whole, sampling_pick, sampling_pick_allowed, sampling_prepare
+)
+from llamacy.core.candidates cimport Candidates
 from llamacy.core.custom_sampler cimport CustomSampler, custom_native
 from llamacy.core.decoding cimport context_acquire, context_release
-from llamacy.core.grammar_sampler cimport grammar_raise, grammar_sampler_verdict
 from llamacy.core.log cimport log_begin
 from llamacy.core.model cimport Model
 from llamacy.core.sampler_base cimport (
@@ -25,20 +26,12 @@ from llamacy.native cimport llama as c_llama
 
 import weakref
 
-from llamacy.errors import GrammarError, InUseError, OutputError, SamplerError
+from llamacy.errors import InUseError, OutputError, SamplerError
 
 __all__ = ["SamplerChain"]
 
 # cimported names are not attributes of the module
 globals().update(Candidates=Candidates, CustomSampler=CustomSampler, Sampler=Sampler)
-
-cdef extern from "_candidates.h" nogil:
-    int LLAMACY_BAD_LOGIT
-    int llamacy_candidates_fill(void* out, const float* logits, int32_t n) noexcept
-    int32_t llamacy_candidates_top_k(void* out, const float* logits, int32_t n, int32_t k) noexcept
-
-cdef enum:
-    NO_TOKEN = -2147483648
 
 
 @cython.no_gc_clear
@@ -91,6 +84,7 @@ cdef class SamplerChain(Sampler):
     def __dealloc__(self):
         self._release()
         free(self._buffer)
+        free(self._row)
 
     cdef int _release(self) except -1:
         Sampler._release(self)
@@ -187,7 +181,7 @@ cdef class SamplerChain(Sampler):
             if self._model is None and model is not None:
                 sampler_set_model(self, model)
             self._n_vocab = self._n_vocab or sampler._n_vocab
-            self._n_top = _find_top(self)
+            sampling_prepare(self)
         finally:
             sampler_release(self)
 
@@ -228,7 +222,7 @@ cdef class SamplerChain(Sampler):
                 handle_opened(SAMPLER)
                 sampler_set_model(link, link._model)
             self._n_vocab = max([(<Sampler>other)._n_vocab for other in self._links], default=0)
-            self._n_top = _find_top(self)
+            sampling_prepare(self)
             if all([(<Sampler>other)._model is None for other in self._links]):
                 sampler_set_model(self, None)
             return link
@@ -237,7 +231,9 @@ cdef class SamplerChain(Sampler):
 
     # work
 
-    def sample(self, Context context not None, Py_ssize_t index=-1, *, Sampler grammar=None):
+    def sample(
+        self, Context context not None, Py_ssize_t index=-1, *, Sampler grammar=None, bint grammar_first=False
+    ):
         """Choose a token from an output row of the last decode, and accept it.
 
         Parameters
@@ -249,6 +245,10 @@ cdef class SamplerChain(Sampler):
         grammar : Sampler, optional
             A grammar that is not in the chain. It is asked about the chosen token first; only when it refuses that one,
             the choice is made again among the tokens that it allows. It accepts the token, too.
+        grammar_first : bool
+            Choose among the tokens that the grammar allows at once. Without a link that drops candidates, both ways
+            choose with the same probabilities; with one, this way no token is dropped in favour of one that the grammar
+            refuses.
 
         Returns
         -------
@@ -262,7 +262,7 @@ cdef class SamplerChain(Sampler):
         SamplerError
             No link picks a token, a logit is not a number, or no candidate is left.
         GrammarError
-            The grammar allows no token.
+            No token that the grammar allows is left.
 
         Thread safety: releases the GIL.
         Source: ``llama_sampler_sample``.
@@ -277,12 +277,12 @@ cdef class SamplerChain(Sampler):
             if grammar is None:
                 token = chain_sample(self, context, <int32_t>index)
             else:
-                token = chain_sample_grammar(self, grammar, context, <int32_t>index)
+                token = chain_sample_grammar(self, grammar, context, <int32_t>index, grammar_first)
         return token
 
     def apply(self, Candidates candidates not None):
         """Let the links work on candidates, one after the other; see `Sampler.apply`."""
-        _check_whole(self)
+        sampling_check_whole(self)
         Sampler.apply(self, candidates)
 
     def clone(self):
@@ -310,7 +310,7 @@ cdef class SamplerChain(Sampler):
         copy._ptr = native
         handle_opened(SAMPLER)
         links_clone(copy, native, self)
-        copy._n_top = self._n_top
+        sampling_prepare(copy)
         sampler_set_model(copy, self._model)
         return copy
 
@@ -347,20 +347,6 @@ cdef class SamplerChain(Sampler):
         c_llama.llama_perf_sampler_reset(sampler_handle(self))
 
 
-cdef int32_t _find_top(SamplerChain self) except -1:
-    """Return how many candidates the first link keeps, when these are the highest ones and few.
-
-    Then the others need not be written at all, which is most of what sampling costs.
-    """
-    cdef Sampler first
-    if not self._links or not self.no_perf:
-        return 0
-    first = self._links[0]
-    if first.kind == "greedy":
-        return 1
-    return first._values["k"] if first.kind == "top_k" and 0 < first._values["k"] <= 128 else 0
-
-
 # sampling, without the GIL
 
 cdef int32_t chain_sample(SamplerChain self, Context context, int32_t index) except? -2147483648 nogil:
@@ -369,7 +355,7 @@ cdef int32_t chain_sample(SamplerChain self, Context context, int32_t index) exc
     try:
         context_acquire(context)
         try:
-            token = _pick(self, context, index, NULL)
+            token = sampling_pick(self, context, index)
             sampler_accept(self, token)
         finally:
             context_release(context)
@@ -379,23 +365,16 @@ cdef int32_t chain_sample(SamplerChain self, Context context, int32_t index) exc
 
 
 cdef int32_t chain_sample_grammar(
-    SamplerChain self, SamplerBase grammar, Context context, int32_t index
+    SamplerChain self, SamplerBase grammar, Context context, int32_t index, bint grammar_first
 ) except? -2147483648 nogil:
     cdef int32_t token
-    cdef int verdict
     sampler_acquire(self)
     try:
         sampler_acquire(grammar)
         try:
             context_acquire(context)
             try:
-                token = _pick(self, context, index, NULL)
-                if grammar_sampler_verdict(grammar._ptr, token):
-                    token = _pick(self, context, index, grammar._ptr)
-                verdict = grammar_sampler_verdict(grammar._ptr, token)
-                if verdict:
-                    with gil:
-                        grammar_raise(verdict, token)
+                token = sampling_pick_allowed(self, grammar, context, index, grammar_first)
                 sampler_accept(self, token)
                 sampler_accept(grammar, token)
             finally:
@@ -419,140 +398,14 @@ cdef int chain_accept(SamplerChain self, int32_t token) except -1 nogil:
 cdef int chain_apply(SamplerChain self, candidate_array* array) except -1 nogil:
     sampler_acquire(self)
     try:
-        _check_whole(self)
+        sampling_check_whole(self)
         sampler_apply(self._ptr, array)
     finally:
         sampler_release(self)
     return 0
 
 
-cdef int32_t _pick(
-    SamplerChain self, Context context, int32_t index, c_llama.llama_sampler* first
-) except? -2147483648 nogil:
-    """Let the chain choose a token, after `first` when that is given; it is llama_sampler_sample without the aborts."""
-    cdef c_llama.llama_context* ctx = context._ptr
-    cdef candidate_array array
-    cdef candidate* chosen
-    cdef int32_t token
-    # llama.cpp logs an error for what is certain to be none
-    if not -context._n_outputs <= index < context._n_tokens or context._n_outputs == 0:
-        _raise_no_output(index)
-    token = c_llama.llama_get_sampled_token_ith(ctx, index)
-    if token >= 0:
-        if first != NULL:
-            with gil:
-                raise GrammarError(
-                    f"the backend chose token {token}, which the grammar does not allow; detach the chain"
-                )
-        return token
-    _gather(self, context, index, &array, self._n_top if first == NULL else 0)
-    if first != NULL:
-        sampler_apply(first, &array)
-        _check_left(&array)
-    sampler_apply(self._ptr, &array)
-    if not 0 <= array.selected < <int64_t>array.size:
-        with gil:
-            raise SamplerError(f"no link of {self!r} picks a token; end the chain with greedy, dist or mirostat")
-    chosen = array.data + array.selected
-    if chosen.logit == -INFINITY or isnan(chosen.logit) or isnan(chosen.p) or not 0 <= chosen.id < context.n_vocab:
-        with gil:
-            raise SamplerError("every candidate is ruled out")
-    return chosen.id
-
-
-cdef int _gather(
-    SamplerChain self, Context context, int32_t index, candidate_array* array, int32_t n_top
-) except -1 nogil:
-    """Fill the buffer of the chain with the candidates of an output row, or with the `n_top` highest of them."""
-    cdef c_llama.llama_context* ctx = context._ptr
-    cdef const float* probs = c_llama.llama_get_sampled_probs_ith(ctx, index)
-    cdef const float* logits = c_llama.llama_get_sampled_logits_ith(ctx, index)
-    cdef const int32_t* ids = NULL
-    cdef int32_t i, n = context.n_vocab
-    cdef bint sampled = logits != NULL
-    if sampled:
-        n = c_llama.llama_get_sampled_logits_count_ith(ctx, index)
-        if probs != NULL:
-            n = c_llama.llama_get_sampled_probs_count_ith(ctx, index)
-        ids = c_llama.llama_get_sampled_candidates_ith(ctx, index)
-    else:
-        logits = c_llama.llama_get_logits_ith(ctx, index)
-        if logits == NULL:
-            _raise_no_output(index)
-        _check_whole(self)
-    if self._n_vocab and self._n_vocab != context.n_vocab:
-        with gil:
-            raise SamplerError(
-                f"the chain is for a vocabulary of {self._n_vocab} tokens, but the context's has {context.n_vocab}")
-    if <size_t>n + 64 > self._capacity:
-        _reserve(self, n + 64)
-    array.data = self._buffer
-    array.selected = -1
-    if n_top and not sampled and 2 * n_top < n:
-        i = llamacy_candidates_top_k(self._buffer, logits, n, n_top)
-        if i < 0:
-            with gil:
-                candidates_raise(LLAMACY_BAD_LOGIT, 0)
-        array.size = i
-        array.sorted = 1
-        if i > 0:
-            return 0
-    if not llamacy_candidates_fill(self._buffer, logits, n):
-        with gil:
-            candidates_raise(LLAMACY_BAD_LOGIT, 0)
-    if sampled:
-        for i in range(n):
-            self._buffer[i].id = ids[i]
-            if probs != NULL:
-                self._buffer[i].p = probs[i]
-    array.size = n
-    array.sorted = 0
-    return 0
-
-
-cdef int _raise_no_output(int32_t index) except -1 nogil:
-    with gil:
-        raise OutputError(f"entry {index} is not an output of the last decode")
-
-
-cdef int _reserve(SamplerChain self, size_t n) except -1 nogil:
-    cdef candidate* buffer = <candidate*>realloc(self._buffer, n * sizeof(candidate))
-    if buffer == NULL:
-        with gil:
-            raise MemoryError()
-    self._buffer = buffer
-    self._capacity = n
-    return 0
-
-
-cdef int _check_left(candidate_array* array) except -1 nogil:
-    cdef size_t i
-    for i in range(array.size):
-        if array.data[i].logit != -INFINITY:
-            return 0
-    with gil:
-        raise GrammarError("the grammar allows no token that the model has")
-
-
 # backends
-
-cdef int _check_whole(SamplerChain self) except -1 nogil:
-    """Refuse to run a chain whose first links a backend has: llama.cpp would leave them out without a word."""
-    cdef const char* name
-    cdef int i
-    if not self._was_attached:
-        return 0
-    for i in range(c_llama.llama_sampler_chain_n(self._ptr)):
-        name = c_llama.llama_sampler_name(c_llama.llama_sampler_chain_get(self._ptr, i))
-        if name[0] == c"+":
-            with gil:
-                raise SamplerError(
-                    "the first links of this chain run on a backend, which has not done so here; use a clone of the "
-                    "chain")
-        if name[0] != c"?":
-            return 0
-    return 0
-
 
 cdef int chain_check_attach(SamplerChain self, int n_vocab) except -1:
     """Refuse a chain that can't be attached to a context.

@@ -32,5 +32,6 @@ cdef void sampler_release(SamplerBase self) noexcept nogil
 cdef int sampler_fill(SamplerBase self, llama_sampler* ptr, SamplerBase like) except -1
 cdef int sampler_set_model(SamplerBase self, Model model) except -1
 cdef int sampler_accept(SamplerBase self, int32_t token) except -1 nogil
+cdef bint sampler_complete(SamplerBase self) except -1 nogil
 cdef llama_sampler* sampler_clone(const llama_sampler* ptr) except NULL
 cdef int sampler_apply(llama_sampler* ptr, candidate_array* array) except -1 nogil

@@ -12,7 +12,9 @@ from llamacy.core._callback cimport has_stashed, raise_stashed
 from llamacy.core._handle cimport SAMPLER, handle_closed, handle_opened
 from llamacy.core._status cimport native_error
 from llamacy.core.candidates cimport Candidates, candidate, candidate_array, candidates_acquire, candidates_release
-from llamacy.core.grammar_sampler cimport grammar_raise, grammar_sampler_awaiting, grammar_sampler_verdict
+from llamacy.core.grammar_sampler cimport (
+    grammar_raise, grammar_sampler_awaiting, grammar_sampler_complete, grammar_sampler_verdict
+)
 from llamacy.core.log cimport log_begin
 from llamacy.core.model cimport model_adopt, model_disown
 from llamacy.native cimport llama as c_llama
@@ -212,8 +214,12 @@ cdef class SamplerBase:
     @property
     def awaiting_trigger(self):
         """Whether this is a lazy grammar that has not seen a trigger yet."""
-        sampler_handle(self)
-        return self.kind in ("grammar", "grammar_lazy") and grammar_sampler_awaiting(self._ptr)
+        return grammar_sampler_awaiting(sampler_handle(self))
+
+    @property
+    def complete(self):
+        """Whether this is a grammar whose text is whole, so that nothing but an end of the generation can follow."""
+        return sampler_complete(self)
 
     def reset(self):
         """Go back to the state at the start: random numbers, accepted tokens, grammar.
@@ -377,6 +383,15 @@ cdef int sampler_accept(SamplerBase self, int32_t token) except -1 nogil:
         with gil:
             raise_stashed()
     return 0
+
+
+cdef bint sampler_complete(SamplerBase self) except -1 nogil:
+    """Whether this is a grammar whose text is whole and can't go on."""
+    sampler_acquire(self)
+    try:
+        return grammar_sampler_complete(self._ptr)
+    finally:
+        sampler_release(self)
 
 
 cdef llama_sampler* sampler_clone(const llama_sampler* ptr) except NULL:

@@ -33,7 +33,7 @@ class Sampler(SamplerBase):
     @staticmethod
     def mirostat_v2(seed: int | None = ..., tau: float = 5.0, eta: float = 0.1) -> Sampler: ...
     @staticmethod
-    def grammar(vocab: Vocab, grammar_str: str, grammar_root: str = "root") -> Sampler: ...
+    def grammar(vocab: Vocab, grammar_str: str, grammar_root: str = "root", *, special: bool = True) -> Sampler: ...
     @staticmethod
     def grammar_lazy(
         vocab: Vocab,
@@ -42,6 +42,7 @@ class Sampler(SamplerBase):
         *,
         trigger_patterns: Iterable[str] = (),
         trigger_tokens: Iterable[int] = (),
+        special: bool = True,
     ) -> Sampler: ...
     @staticmethod
     def penalties(

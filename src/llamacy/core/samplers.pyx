@@ -219,7 +219,9 @@ cdef class Sampler(SamplerBase):
             {"seed": c_seed, "tau": tau, "eta": eta})
 
     @staticmethod
-    def grammar(Vocab vocab not None, str grammar_str not None, str grammar_root not None="root"):
+    def grammar(
+        Vocab vocab not None, str grammar_str not None, str grammar_root not None="root", *, bint special=True
+    ):
         """Rule out candidates that don't fit a grammar.
 
         Parameters
@@ -230,6 +232,9 @@ cdef class Sampler(SamplerBase):
             Grammar in GBNF.
         grammar_root : str
             Rule to begin with.
+        special : bool
+            Special tokens stand for their spelling. Otherwise they don't fit, but where a token rule or a trigger names
+            them: for text that leaves them out (`Vocab.detokenize`, `TextAssembler`).
 
         Raises
         ------
@@ -238,12 +243,12 @@ cdef class Sampler(SamplerBase):
 
         Source: ``llama_sampler_init_grammar``.
         """
-        return _grammar(vocab, "grammar", grammar_str, grammar_root, None, ())
+        return _grammar(vocab, "grammar", grammar_str, grammar_root, None, (), special)
 
     @staticmethod
     def grammar_lazy(
         Vocab vocab not None, str grammar_str not None, str grammar_root not None="root", *, trigger_patterns=(),
-        trigger_tokens=(),
+        trigger_tokens=(), bint special=True,
     ):
         """Rule out candidates that don't fit a grammar, from a trigger on.
 
@@ -257,6 +262,8 @@ cdef class Sampler(SamplerBase):
             The grammar begins with the first group that matched something, or with the match.
         trigger_tokens : sequence of int
             Tokens that trigger the grammar, which begins with them.
+        special
+            As for `grammar`.
 
         Raises
         ------
@@ -271,7 +278,7 @@ cdef class Sampler(SamplerBase):
         tokens = tuple([_token(token, vocab.n_tokens) for token in trigger_tokens])
         if not patterns and not tokens:
             raise ValueError("a lazy grammar needs trigger_patterns or trigger_tokens")
-        return _grammar(vocab, "grammar_lazy", grammar_str, grammar_root, patterns, tokens)
+        return _grammar(vocab, "grammar_lazy", grammar_str, grammar_root, patterns, tokens, special)
 
     @staticmethod
     def penalties(
@@ -440,9 +447,9 @@ cdef class Sampler(SamplerBase):
         return sampler_wrap(c_llama.llama_sampler_init_infill(c_vocab), "infill", {}, vocab.n_tokens, vocab._model)
 
 
-cdef _grammar(Vocab vocab, str kind, str text, str root, patterns, tokens):
-    cdef const c_llama.llama_vocab* c_vocab = _text_vocab(vocab)
-    values = {"grammar_str": text, "grammar_root": root}
+cdef _grammar(Vocab vocab, str kind, str text, str root, patterns, tokens, bint special):
+    _text_vocab(vocab)
+    values = {"grammar_str": text, "grammar_root": root, "special": special}
     try:
         c_text = text.encode()
         c_root = root.encode()
@@ -458,7 +465,7 @@ cdef _grammar(Vocab vocab, str kind, str text, str root, patterns, tokens):
     model_use(vocab._model)
     try:
         return sampler_wrap(
-            grammar_sampler_new(c_vocab, c_text, c_root, c_patterns, tokens), kind, values, vocab.n_tokens,
+            grammar_sampler_new(vocab, c_text, c_root, c_patterns, tokens, special), kind, values, vocab.n_tokens,
             vocab._model)
     finally:
         model_unuse(vocab._model)

@@ -11,7 +11,8 @@ from llamacy.core.batch cimport Batch, batch_clear, batch_extend
 from llamacy.core.context cimport Context
 from llamacy.core.decoding cimport context_decode
 from llamacy.core.log cimport log_begin
-from llamacy.core.sampler cimport SamplerChain, chain_sample
+from llamacy.core.sampler cimport SamplerChain, chain_sample, chain_sample_grammar
+from llamacy.core.sampler_base cimport SamplerBase, sampler_complete
 from llamacy.core.sequence cimport Sequence, sequence_append
 
 from llamacy.errors import (
@@ -193,9 +194,15 @@ cdef int _run(Scheduler self) except -1:
 
 cdef int _sample(Scheduler self, Sequence sequence) except -1:
     cdef SamplerChain sampler = sequence._sampler  # held: another thread may take it away
+    cdef SamplerBase grammar = sequence._grammar
+    cdef bint constrained = grammar is not None
     cdef int32_t token
     with nogil:
-        token = chain_sample(sampler, self.context, sequence._row)
+        if constrained:
+            token = chain_sample_grammar(sampler, grammar, self.context, sequence._row, sequence.grammar_first)
+            sequence.complete = sampler_complete(grammar)
+        else:
+            token = chain_sample(sampler, self.context, sequence._row)
         sequence_append(sequence, token)
     sequence._sampled = token
     return 0

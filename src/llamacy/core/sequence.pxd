@@ -1,6 +1,7 @@
 from libc.stdint cimport int32_t
 
 from llamacy.core.sampler cimport SamplerChain
+from llamacy.core.sampler_base cimport SamplerBase
 
 
 cdef class Sequence:
@@ -9,6 +10,9 @@ cdef class Sequence:
     cdef int _n_tokens
     cdef int _n_past                    # tokens that are in the memory
     cdef SamplerChain _sampler
+    cdef SamplerBase _grammar
+    cdef public bint grammar_first      # mask with the grammar before the sampler chooses
+    cdef readonly bint complete         # the grammar is at an end and lets nothing follow
     cdef readonly int seq_id
     cdef readonly int capacity          # tokens that the ledger can hold
     # one step of the scheduler

@@ -3,6 +3,7 @@ from array import array
 from typing_extensions import Self, disjoint_base
 
 from llamacy.core.sampler import SamplerChain
+from llamacy.core.sampler_base import SamplerBase
 from llamacy.types import AnyBuffer
 
 __all__ = ["Sequence"]
@@ -25,4 +26,11 @@ class Sequence:
     def sampler(self) -> SamplerChain | None: ...
     @sampler.setter
     def sampler(self, sampler: SamplerChain | None) -> None: ...
+    @property
+    def grammar(self) -> SamplerBase | None: ...
+    @grammar.setter
+    def grammar(self, grammar: SamplerBase | None) -> None: ...
+    grammar_first: bool
+    @property
+    def complete(self) -> bool: ...
     def extend(self, tokens: AnyBuffer) -> None: ...

@@ -7,6 +7,7 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
 from llamacy.core.sampler cimport SamplerChain
+from llamacy.core.sampler_base cimport SamplerBase
 
 from array import array
 
@@ -74,6 +75,19 @@ cdef class Sequence:
     @sampler.setter
     def sampler(self, SamplerChain sampler):
         self._sampler = sampler
+
+    @property
+    def grammar(self):
+        """Grammar `Sampler` that the next tokens obey, or None. May be set; `grammar_first` says how it is applied.
+
+        When its text is whole and nothing can follow, `complete` is true.
+        """
+        return self._grammar
+
+    @grammar.setter
+    def grammar(self, SamplerBase grammar):
+        self._grammar = grammar
+        self.complete = False
 
     def extend(self, const int32_t[::1] tokens):
         """Add tokens; they are pending.

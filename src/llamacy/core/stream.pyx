@@ -20,7 +20,8 @@ cdef extern from "pythread.h" nogil:
 cdef class TokenStream:
     """Iterate over the tokens that a sequence generates.
 
-    A token that ends the generation is the last one.
+    A token that ends the generation is the last one, as is one after which the grammar of the sequence lets nothing
+    follow.
 
     Parameters
     ----------
@@ -48,6 +49,8 @@ cdef class TokenStream:
     ------
     InUseError
         `detach` was called.
+    GrammarError
+        No token that the grammar allows is left.
     DecodeError
         As for `Scheduler.step`, but that an abort ends the stream.
 
@@ -119,6 +122,9 @@ cdef int32_t stream_next_token(TokenStream self) except -2:
     cdef int32_t token
     if self.finish_reason is not None:
         return -1
+    if self._complete:
+        self.finish_reason = "stop"
+        return -1
     if 0 < self._n_max <= self.n_generated:
         self.finish_reason = "length"
         return -1
@@ -140,6 +146,7 @@ cdef int32_t stream_next_token(TokenStream self) except -2:
             context_handle(self._scheduler.context)  # when it is closed, that is what to say
             raise
         self.n_generated += 1
+        self._complete = self._sequence.complete
         if vocab_is_eog(self._vocab, token):
             self.finish_reason = "stop"
         return token

@@ -11,6 +11,7 @@ from llamacy.errors import ClosedError, ConcurrentUseError, ContextLengthError
 if TYPE_CHECKING:
     from array import array
 
+    from llamacy.core.sampler import Sampler
     from llamacy.core.scheduler import Scheduler
     from llamacy.core.sequence import Sequence
     from llamacy.core.vocab import Vocab
@@ -38,7 +39,15 @@ class Slot:
         self._vocab = vocab
         self._current: TokenStream | None = None
 
-    def begin(self, tokens: array[int], max_tokens: int, options: SamplingOptions) -> TokenStream:
+    def begin(
+        self,
+        tokens: array[int],
+        max_tokens: int,
+        options: SamplingOptions,
+        grammar: Sampler | None = None,
+        *,
+        grammar_first: bool = False,
+    ) -> TokenStream:
         """Start a request: the sequence is emptied and holds the prompt, pending.
 
         Raises
@@ -69,6 +78,8 @@ class Slot:
             scheduler.reset(sequence)
             sequence.extend(tokens)
             sequence.sampler = options.chain() if max_tokens > 0 else None
+            sequence.grammar = grammar
+            sequence.grammar_first = grammar_first
             scheduler.add(sequence)
             self._current = TokenStream(scheduler, sequence, self._vocab, max_tokens, lock=self.lock)
             return self._current
@@ -80,7 +91,7 @@ class Slot:
                 self._current = None
                 stream.detach()
                 self.scheduler.remove(self.sequence)
-                self.sequence.sampler = None
+                self.sequence.sampler = self.sequence.grammar = None
 
 
 def _is_alive(thread: int) -> bool:

@@ -1,0 +1,63 @@
+"""What a grammar becomes for one request."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from llamacy.errors import GrammarError
+
+if TYPE_CHECKING:
+    from llamacy.core.sampler import Sampler
+    from llamacy.core.vocab import Vocab
+
+# the end of the text that is always kept while a trigger is awaited (_grammar_sampler.h)
+_MAX_WORD_BYTES = 512
+_FIELDS = ("text", "root", "lazy", "trigger_patterns", "trigger_words", "trigger_tokens")
+
+
+def grammar_sampler(grammar: Any, vocab: Vocab) -> Sampler:
+    """Return a native sampler in the state in which a text begins; it belongs to one request.
+
+    Special tokens are left out of text, so they don't fit the grammar by their spelling.
+
+    Parameters
+    ----------
+    grammar
+        A `llamacy.grammar.Grammar`, or an object with its attributes.
+    vocab
+        Vocabulary of the model.
+
+    Raises
+    ------
+    TypeError
+        It is no grammar.
+    GrammarError
+        llama.cpp can't use the grammar or one of its triggers.
+    """
+    from llamacy.core.sampler import Sampler
+
+    if isinstance(grammar, (str, bytes)):
+        raise TypeError("grammar must be a Grammar, not text; use Grammar.from_string(text)")
+    if not all(hasattr(grammar, name) for name in _FIELDS):
+        raise TypeError(
+            f"grammar must be a Grammar, not {type(grammar).__name__}; make one with Grammar.from_string, "
+            "from_json_schema or from_regex"
+        )
+    if not grammar.lazy:
+        return Sampler.grammar(vocab, grammar.text, grammar.root, special=False)
+    return Sampler.grammar_lazy(
+        vocab,
+        grammar.text,
+        grammar.root,
+        trigger_patterns=[*map(_pattern_of, grammar.trigger_words), *grammar.trigger_patterns],
+        trigger_tokens=grammar.trigger_tokens,
+        special=False,
+    )
+
+
+def _pattern_of(word: str) -> str:
+    """Return the pattern that is nothing but a word."""
+    n_bytes = len(word.encode())
+    if n_bytes > _MAX_WORD_BYTES:
+        raise GrammarError(f"a trigger word has at most {_MAX_WORD_BYTES} bytes, not {n_bytes}: {word[:40]!r}…")
+    return "".join(f"\\{char}" if char in "\\.^$|()*+?[]{}/" else char for char in word)
