@@ -187,3 +187,31 @@ def test_nearest_option_is_suggested() -> None:
 def test_what_is_no_schema_is_refused(schema: Any) -> None:
     with pytest.raises((SchemaError, TypeError)):
         Grammar.from_json_schema(schema)
+
+
+@pytest.mark.parametrize(
+    ("schema", "keyword"),
+    [
+        ({"oneOf": [{}, {"maxProperties": 2}]}, "oneOf"),
+        ({"dependentSchemas": {"a": {"minProperties": 4}, "b": {}}}, "dependentSchemas"),
+        ({"type": "object", "not": {"maxProperties": 3}}, "not"),
+    ],
+)
+def test_what_follows_from_a_combination_is_blamed_on_it_and_relaxed(schema: Any, keyword: str) -> None:
+    with pytest.raises(UnsupportedSchemaError, match="minProperties") as refused:
+        Grammar.from_json_schema(schema, extra_keys=True)
+    assert refused.value.keyword == keyword
+    with pytest.warns(SchemaRelaxedWarning, match=keyword):
+        grammar = Grammar.from_json_schema(schema, extra_keys=True, strict=False)
+    assert grammar.matches('{"a":1,"b":2,"c":3,"d":4}')
+
+
+def test_equal_scalars_of_different_drafts_are_not_taken_for_one() -> None:
+    leaf = {"type": "integer", "const": 5}
+    schema = {
+        "$schema": "http://json-schema.org/draft-04/schema#",
+        "type": "array",
+        "items": [leaf, {"$schema": "http://json-schema.org/draft-07/schema#", "id": "x", "allOf": [leaf]}],
+    }
+    assert Grammar.from_json_schema(schema).matches("[1,5]")
+    assert not Grammar.from_json_schema({**schema, "items": [leaf, {"type": "null"}]}).matches("[1,5]")

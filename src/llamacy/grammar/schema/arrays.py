@@ -35,7 +35,7 @@ def _says_of_first(keyword: str) -> tuple[Step[ArrayShape], Step[ArrayShape]]:
         first = _first_items(reader, place)
         seen = SeenItems(len(first)) if track else SeenItems()
         prefix = tuple([reader.node(child) for child in first])
-        if any(node is not ANYTHING for node in prefix) or track:
+        if any(prefix) or track:
             merged = merge_arrays(ANY_ARRAY, ArrayShape(prefix, seen=seen), reader.nothing)
             return [] if merged is None else [merged]
         return None
@@ -58,7 +58,7 @@ def _rest_holds(reader: ContainerReader, place: Place, keyword: str, track: bool
     seen = SeenItems(None) if track else SeenItems()
     n = len(_first_items(reader, place))
     node = reader.node(child)
-    if node is ANYTHING:
+    if not node:
         return [ArrayShape(seen=seen)] if track else None
     merged = merge_arrays(ANY_ARRAY, ArrayShape((ANYTHING,) * n, node, seen=seen), reader.nothing)
     return [] if merged is None else [merged]
@@ -74,7 +74,7 @@ def _has_one(start: int, node: Node, reader: ContainerReader) -> Shapes:
     """Return the arrays that have an item of a node from some index on."""
     if node == reader.nothing:
         return []
-    if node is ANYTHING:
+    if not node:
         return [ArrayShape(minimum=start + 1)]
     return [ArrayShape(minimum=start + 1, counts=(Count(start, node, 1, None),))]
 
@@ -107,10 +107,10 @@ def _contains_holds(reader: ContainerReader, place: Place, track: bool) -> Shape
     node = reader.node(child)
     seen = SeenItems()
     if track and place.resource.dialect.contains_evaluates:
-        seen = SeenItems(None) if node is ANYTHING else SeenItems(0, (child,))
+        seen = SeenItems(None) if not node else SeenItems(0, (child,))
     if maximum is not None and minimum > maximum:
         return []
-    if node is ANYTHING:
+    if not node:
         return [ArrayShape(minimum=minimum, maximum=maximum, seen=seen)]
     if node == reader.nothing:
         return [ArrayShape(seen=seen)] if minimum == 0 else []
@@ -130,7 +130,7 @@ def _contains_fails(reader: ContainerReader, place: Place, track: bool) -> Shape
 
 
 def _counted(reader: ContainerReader, node: Node, minimum: int, maximum: int | None) -> Shapes:
-    if node is ANYTHING:
+    if not node:
         return [ArrayShape(minimum=minimum, maximum=maximum)]
     if node == reader.nothing:
         return [ANY_ARRAY] if minimum == 0 else []

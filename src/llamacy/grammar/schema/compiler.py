@@ -76,9 +76,12 @@ def compile_schema(schema: Any, policy: Policy | None = None, *, resolver: Any =
             dynamic = True
         except UnsupportedSchemaError as error:
             place = getattr(error, "place", None)
-            if policy.strict or place is None or error.keyword is None or len(ignored) >= _MAX_RELAXED:
+            if policy.strict or place is None:
                 raise
-            ignored.add((place.identity, error.keyword))
+            keyword = error.keyword or place.branching_keyword
+            if keyword is None or (place.identity, keyword) in ignored or len(ignored) >= _MAX_RELAXED:
+                raise
+            ignored.add((place.identity, keyword))
             warnings.warn(SchemaRelaxedWarning(f"left out: {error}"), stacklevel=3)
 
 

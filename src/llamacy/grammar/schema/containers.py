@@ -18,8 +18,6 @@ S = TypeVar("S", ArrayShape, ObjectShape)
 MAX_SHAPES = 512
 _MAX_DEPTH = 100
 _MAX_LOOKAHEAD = 3
-# keywords that give several ways to satisfy a schema, the first to blame first
-_BRANCHING = ("oneOf", "anyOf", "if", "not", "dependentSchemas", "dependentRequired", "dependencies", "enum", "allOf")
 
 
 class Kind(NamedTuple, Generic[S]):
@@ -85,12 +83,11 @@ class ContainerReader:
 
     def node(self, place: Place, holds: bool = True) -> Node:
         """Return the node of the values that satisfy a schema, or that don't."""
-        schema = place.schema
-        if schema is False:
-            return self.nothing if holds else ANYTHING
-        if schema is True or not schema:
-            return ANYTHING if holds else self.nothing
-        return place.holding if holds else frozenset((place.no,))
+        if holds:
+            return place.holding
+        if place is NOTHING:
+            return ANYTHING
+        return frozenset((place.no,)) if place.holding else self.nothing
 
     def read_scalars(self, node: Node) -> Scalars:
         """Return the scalars of a node."""
@@ -173,8 +170,7 @@ class ContainerReader:
 
     def _bounded(self, shapes: list[S], place: Place, keyword: str | None) -> list[S]:
         if len(shapes) > MAX_SHAPES:
-            schema: Any = place.schema
-            keyword = keyword or next((branching for branching in _BRANCHING if branching in schema), None)
+            keyword = keyword or place.branching_keyword
             raise place.error(
                 f"there are more than {MAX_SHAPES} ways to satisfy it; split it, or use strict=False",
                 keyword,

@@ -56,7 +56,7 @@ def schema_map(places: Places, place: Place, keyword: str) -> dict[str, Place]:
     value: Any = place.schema[keyword]  # type: ignore[index]
     if not isinstance(value, dict):
         raise place.error(f"must be an object of schemas, not {value!r:.100}", keyword)
-    return {name: places.child(place, schema, keyword, name) for name, schema in value.items()}
+    return places.children(place, keyword, value)
 
 
 def name_list(place: Place, value: Any, keyword: str) -> list[str]:

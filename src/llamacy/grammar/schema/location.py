@@ -41,6 +41,8 @@ class Resource:
         Where it stands in the document of the caller, to name it in messages.
     dialect
         The draft that it is written in.
+    leaves
+        Schemas of scalars by what they say, of which equal ones are one place.
     dynamic_anchors
         Names that ``$dynamicRef`` may look for.
     """
@@ -51,7 +53,12 @@ class Resource:
         self.pointer = pointer
         self.dialect = dialect
         self.anchors: dict[str, tuple[Schema, str]] = {}
+        self.leaves: dict[Any, Place] = {}
         self.dynamic_anchors: set[str] = set()
+
+
+# the first to blame first
+_BRANCHING = ("oneOf", "anyOf", "if", "not", "dependentSchemas", "dependentRequired", "dependencies", "enum", "allOf")
 
 
 class Place:
@@ -70,7 +77,7 @@ class Place:
     yes, no
         "Satisfies the schema" and "doesn't", as literals of a formula.
     holding
-        The set of `yes` alone.
+        What holds for a value that satisfies the schema: `yes`, or nothing where that says nothing.
     """
 
     __slots__ = (
@@ -98,7 +105,7 @@ class Place:
         self._tokens = tokens
         self.yes = Literal(self, True)
         self.no = Literal(self, False)
-        self.holding = frozenset((self.yes,))
+        self.holding: frozenset[Literal] = frozenset((self.yes,)) if schema not in ({}, True) else frozenset()
         self.scalars: Any = None
         self.containers: dict[Any, Any] = {}
 
@@ -112,9 +119,21 @@ class Place:
             place = place._parent
         return place + "".join(reversed(parts))
 
+    @property
+    def branching_keyword(self) -> str | None:
+        """A keyword of the schema that gives several ways to satisfy it, the first to blame first, or None."""
+        schema: Any = self.schema
+        return next((keyword for keyword in _BRANCHING if keyword in schema), None)
+
     def error(self, message: str, keyword: str | None = None, kind: type[SchemaError] = SchemaError) -> SchemaError:
         """Return an error that names this place, and the keyword if one is at fault."""
-        error = kind(message if keyword is None else f"{keyword}: {message}", pointer=self.pointer, keyword=keyword)
+        if keyword is not None:
+            message = f"{keyword}: {message}"
+            if isinstance(self.schema, dict) and keyword not in self.schema:
+                # what can't be said follows from a combination of schemas that are fine by themselves
+                keyword = self.branching_keyword
+                message = message if keyword is None else f"{keyword}: {message}"
+        error = kind(message, pointer=self.pointer, keyword=keyword)
         error.place = self  # type: ignore[attr-defined]
         return error
 
@@ -171,7 +190,6 @@ class Places:
         self._ignored = ignored
         self._ignored_ids = {identity for identity, _ in ignored}
         self._places: dict[tuple[int, Resource, Scope], Place] = {}
-        self._leaves: dict[Any, Place] = {}
         self._resources: dict[str, Resource] = {}
         self._indexed: set[int] = set()
         self._made: list[Any] = []
@@ -218,6 +236,8 @@ class Places:
         key = (id(schema), resource, scope)
         place = self._places.get(key)
         if place is None:
+            if type(schema) is bool:
+                return ANYTHING if schema else NOTHING
             shown = schema
             if not isinstance(schema, (dict, bool)):
                 raise Place(True, resource, scope, parent, tokens).error(
@@ -242,23 +262,31 @@ class Places:
     def child(self, place: Place, schema: Any, *tokens: str) -> Place:
         """Return the place of a schema inside of another one."""
         if type(schema) is dict:
-            leaf = schema.get("type")
-            if type(leaf) is str and leaf in _LEAF_TYPES:
-                key = leaf if len(schema) == 1 else _leaf_key(schema)
-                if key is not None:
-                    known = self._leaves.get(key)
-                    if known is None or (self._ignored and id(schema) in self._ignored_ids):
-                        known = self._leaves[key] = self._place(schema, place.resource, place.scope, place, tokens)
-                    return known
+            key = _leaf_key(schema)
+            if key is not None:
+                leaves = place.resource.leaves
+                known = leaves.get(key)
+                if known is None or (self._ignored and id(schema) in self._ignored_ids):
+                    known = leaves[key] = self._place(schema, place.resource, place.scope, place, tokens)
+                return known
             identifier = schema.get(place.resource.dialect.id_keyword)
             if isinstance(identifier, str) and not (
                 place.resource.dialect.ref_stands_alone and ("$ref" in schema or identifier.startswith("#"))
             ):
                 resource = self._embedded(place.resource, schema, identifier, place.pointer, tokens)
                 return self._place(schema, resource, self._entered(place.scope, resource), place, tokens)
-        elif type(schema) is bool:
-            return ANYTHING if schema else NOTHING
         return self._place(schema, place.resource, place.scope, place, tokens)
+
+    def children(self, place: Place, keyword: str, schemas: dict[str, Any]) -> dict[str, Place]:
+        """Return the places of the schemas of a keyword, by name."""
+        leaves, child = place.resource.leaves, self.child
+        found = {}
+        for name, schema in schemas.items():
+            # most properties are nothing but a type that was seen before
+            kind = schema.get("type") if type(schema) is dict and len(schema) == 1 else None
+            known = leaves.get(kind) if type(kind) is str else None
+            found[name] = child(place, schema, keyword, name) if known is None else known
+        return found
 
     def made(self, place: Place, schema: dict[str, Any]) -> Place:
         """Return a place for a schema that is not in the document but follows from the one at `place`."""
@@ -436,8 +464,13 @@ _COMMENTS = frozenset(
 )
 
 
-def _leaf_key(schema: dict[str, Any]) -> tuple[Any, ...] | None:
+def _leaf_key(schema: dict[str, Any]) -> str | tuple[Any, ...] | None:
     """Return what equal schemas of scalars have in common, so that they are read once; None for other schemas."""
+    leaf = schema.get("type")
+    if type(leaf) is not str or leaf not in _LEAF_TYPES:
+        return None
+    if len(schema) == 1:
+        return leaf
     key: list[Any] = []
     for keyword, value in schema.items():
         if keyword in _COMMENTS:

@@ -19,10 +19,9 @@ def _properties_hold(reader: ContainerReader, place: Place, track: bool) -> Shap
     children = schema_map(reader.places, place, "properties")
     if not children:
         return None
-    node = reader.node
     return [
         ObjectShape(
-            {name: node(child) for name, child in children.items()},
+            {name: child.holding for name, child in children.items()},
             declares=True,
             seen=Names.of(children) if track else names.NONE,
         )
@@ -72,7 +71,7 @@ def _has_one(allowed: Names, node: Node, reader: ContainerReader) -> Shapes:
     if allowed.words is not None and not allowed.inverted and len(allowed.words) == 1:
         (name,) = allowed.words
         return [ObjectShape({name: node}, required=(name,))]
-    if allowed.is_all and node is ANYTHING:
+    if allowed.is_all and not node:
         return [ObjectShape(minimum=1)]
     return [ObjectShape(minimum=1, some=((allowed, node),))]
 
@@ -89,7 +88,7 @@ def _additional(reader: ContainerReader, place: Place) -> Names:
 
 def _additional_hold(reader: ContainerReader, place: Place, track: bool) -> Shapes | None:
     node = reader.node(reader.sub(place, "additionalProperties"))
-    rules = () if node is ANYTHING else ((_additional(reader, place), node),)
+    rules = () if not node else ((_additional(reader, place), node),)
     return [ObjectShape(rules=rules, speaks=True, seen=names.ALL if track else names.NONE)]
 
 
@@ -194,7 +193,7 @@ def _narrow(reader: ContainerReader, place: Place, shape: ObjectShape) -> Object
     """Return a shape with what `unevaluatedProperties` says of it."""
     if not shape.seen.is_all:
         node = reader.node(reader.sub(place, "unevaluatedProperties"))
-        rules = shape.rules if node is ANYTHING else (*shape.rules, (~shape.seen, node))
+        rules = shape.rules if not node else (*shape.rules, (~shape.seen, node))
         shape = shape._replace(rules=rules, seen=names.ALL)
     return shape._replace(speaks=True)
 
