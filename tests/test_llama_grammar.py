@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import re
 import threading
+from decimal import Decimal
 from typing import Any
 
 import jsonschema
 import numpy as np
 import pytest
 
+from llamacy.core.batch import Batch
 from llamacy.core.context import Context
 from llamacy.core.sampler import Sampler, SamplerChain
 from llamacy.core.scheduler import Scheduler
@@ -18,7 +20,7 @@ from llamacy.core.sequence import Sequence
 from llamacy.errors import ContextLengthError, GrammarError
 from llamacy.grammar import Grammar
 from llamacy.llama import Llama
-from tests.helpers import data, toy_tokens
+from tests.helpers import DATA, data, toy_tokens
 
 PROMPT = "A JSON object that describes a person:\n"
 PERSON = {
@@ -32,6 +34,7 @@ PERSON = {
     "additionalProperties": False,
 }
 CODE = "[0-9]{3}-[a-f]{2}"
+OUTPUTS = json.loads((DATA / "structured-output.json").read_text(encoding="utf-8"))
 
 
 @pytest.fixture
@@ -57,6 +60,25 @@ def test_json_of_a_schema_validates_and_ends(smollm2, seed, grammar_first):
     )
     assert reason == "stop"
     jsonschema.validate(json.loads(text), PERSON)
+
+
+@pytest.mark.parametrize(
+    "sampling", [{}, {"top_k": 0, "top_p": 1.0, "min_p": 0.0}], ids=["default", "whole vocabulary"]
+)
+@pytest.mark.parametrize("case", OUTPUTS, ids=[case["name"] for case in OUTPUTS])
+def test_schemas_that_people_use_hold_for_each_text(closing, smollm2_model, case, sampling):
+    # no text of these grammars has more bytes than the context has tokens, so each must end
+    llama = closing(Llama(smollm2_model, n_ctx=1024, n_threads=1, n_threads_batch=1))
+    grammar = Grammar.from_json_schema(case["schema"], **case["policy"])
+    exact = json.loads(json.dumps(case["schema"]), parse_float=Decimal)
+    validator = jsonschema.Draft202012Validator(exact, format_checker=jsonschema.Draft202012Validator.FORMAT_CHECKER)
+    for seed in (1000, 1001):
+        text, reason = choice(
+            llama(case["prompt"], max_tokens=None, temperature=1.5, seed=seed, grammar=grammar, **sampling)
+        )
+        assert reason == "stop", text
+        value = json.loads(text, parse_float=Decimal, parse_constant=pytest.fail)
+        assert list(validator.iter_errors(value)) == [], text
 
 
 def test_stream_gives_the_text_of_the_whole(smollm2):
@@ -124,6 +146,24 @@ def test_lazy_grammar_holds_from_its_trigger_on(smollm2, triggers):
     assert n_triggered >= 2
 
 
+@pytest.mark.parametrize("trigger", ["word", "pattern", "token"])
+def test_free_text_and_the_grammar_after_it_come_in_one_stream(smollm2, trigger):
+    (nine,) = smollm2.tokenize("9", add_bos=False)
+    triggers: dict[str, Any] = {
+        "word": {"trigger_words": ["9"]},
+        "pattern": {"trigger_patterns": ["[78], (9)"]},
+        "token": {"trigger_tokens": [nine]},
+    }[trigger]
+    grammar = Grammar.from_string('root ::= "9 has the code " [0-9]{3} "-" [a-f]{2} "."').with_triggers(**triggers)
+    options: dict[str, Any] = {"max_tokens": 60, "temperature": 0}
+    # what the model counts by itself, it counts while it may trigger as well
+    assert choice(smollm2("1, 2, 3, 4, 5,", **options))[0].startswith(" 6, 7, 8, 9, 10, 11")
+    chunks = [choice(chunk) for chunk in smollm2("1, 2, 3, 4, 5,", stream=True, grammar=grammar, **options)]
+    assert re.fullmatch(r" 6, 7, 8, 9 has the code [0-9]{3}-[a-f]{2}\.", "".join(text for text, _ in chunks))
+    assert chunks[-1][1] == "stop"
+    assert len([text for text, _ in chunks if text]) > 10
+
+
 def test_lazy_grammar_begins_with_a_trigger_token(smollm2):
     vocab = smollm2.model.vocab
     (token,) = vocab.tokenize("{", add_special=False)
@@ -188,6 +228,47 @@ def test_two_sequences_of_one_context_obey_one_grammar(closing, smollm2_model):
     for sequence, prompt in zip(sequences, ("code: ", "1, 2, 3,"), strict=True):
         n = len(vocab.tokenize(prompt))
         assert re.fullmatch(CODE, vocab.detokenize(sequence.tokens[n:]).decode().strip())
+
+
+def test_clone_in_the_middle_of_a_string_goes_on_like_the_original(closing, smollm2_model):
+    vocab = smollm2_model.vocab
+    context = closing(Context(smollm2_model, n_ctx=256, n_threads=1, n_threads_batch=1))
+    batch = closing(Batch(256))
+    made = Grammar.from_json_schema(PERSON)
+    grammar = closing(Sampler.grammar(vocab, made.text, made.root))
+    chain = closing(SamplerChain([Sampler.top_k(40), Sampler.temp(1.5), Sampler.dist(4)]))
+    prompt = vocab.tokenize(PROMPT)
+
+    def go_on(chain, grammar, tokens, position, until="(?!)"):
+        """Generate until the grammar is complete, or the text matches."""
+        tokens = list(tokens)
+        while not grammar.complete and not re.fullmatch(until, vocab.detokenize(tokens).decode(errors="replace")):
+            batch.clear()
+            pending = prompt if not tokens else tokens[-1:]
+            batch.extend(pending, position)
+            context.decode(batch)
+            position += len(pending)
+            tokens.append(chain.sample(context, grammar=grammar))
+        return tokens, position
+
+    begun, position = go_on(chain, grammar, [], 0, r'\{"name": ?"[^"\\]{3,}')
+    beginning = vocab.detokenize(begun)
+    assert beginning.count(b'"') == 3  # a string is open
+    forked = closing(chain.clone()), closing(grammar.clone())
+    seeded = closing(SamplerChain([Sampler.temp(1.5), Sampler.dist(5)])), closing(grammar.clone())
+    whole, _ = go_on(chain, grammar, begun, position)
+    chain.close()
+    grammar.close()
+    texts = []
+    for one, other in (forked, seeded):
+        context.memory.seq_rm(0, position, -1)
+        tokens, _ = go_on(one, other, begun, position)
+        texts.append(vocab.detokenize(tokens))
+    assert texts[0] == vocab.detokenize(whole)
+    assert texts[1] != texts[0]
+    for text in texts:
+        assert text.startswith(beginning)
+        jsonschema.validate(json.loads(text), PERSON)
 
 
 def test_suppressed_tokens_hold_under_a_grammar_and_a_dead_end_is_an_error(closing, target_model):

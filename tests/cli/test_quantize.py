@@ -69,19 +69,25 @@ def test_bar_is_shown_unless_quiet(run: Run, tmp_path: Path) -> None:
     [
         (["Q9"], "there is no type 'Q9'"),
         (["Q8_0", "--token-embedding-type", "q4_k"], "multiple of 256"),
-        (["Q8_0", "--copy", "--pure"], "only_copy"),
+        (["Q8_0", "--copy", "--pure"], "--copy keeps all types"),
+        (["Q8_0", "--leave-output-tensor", "--output-tensor-type", "f16"], "together with --leave-output-tensor"),
+        (["Q8_0", "--prune-layers", "99"], "a layer of --prune-layers must be from 0 to "),
+        (["F16", "--tensor-type", "attn_q=q8_0"], "--tensor-type has no effect"),
+        (["Q8_0", "--tensor-type", "only_copy=i32"], "--tensor-type['only_copy']: "),
         (["Q8_0", "--imatrix", "no-such-file"], "no-such-file"),
     ],
 )
 def test_what_cannot_be_is_one_line(run: Run, tmp_path: Path, arguments: list[str], expected: str) -> None:
-    done = run("quantize", SOURCE, str(tmp_path / "new.gguf"), *arguments, "-q", "-t", "1", check=False)
+    done = run("quantize", SOURCE, str(tmp_path / "new.gguf"), *arguments, "-t", "1", check=False)
     assert expected in one_error_line(done)
     assert list(tmp_path.glob("*.gguf")) == []
 
 
 def test_quantized_again_needs_permission(run: Run, tmp_path: Path) -> None:
     run("quantize", SOURCE, str(tmp_path / "a.gguf"), "Q8_0", "-q", "-t", "1")
-    again = ("quantize", str(tmp_path / "a.gguf"), str(tmp_path / "b.gguf"), "Q4_0", "-q", "-t", "1")
-    assert "allow_requantize" in one_error_line(run(*again, check=False))
+    again = ("quantize", str(tmp_path / "a.gguf"), str(tmp_path / "b.gguf"), "Q4_0", "-t", "1")
+    message = one_error_line(run(*again, check=False))
+    assert "--allow-requantize" in message
+    assert "allow_requantize" not in message
     run(*again, "--allow-requantize")
     assert types_of(tmp_path / "b.gguf")["blk.0.attn_q.weight"] == "Q4_0"

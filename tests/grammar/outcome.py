@@ -42,6 +42,24 @@ class Outcome:
     reason: str = ""
 
 
+def grammar_of(group: Group, draft: str, part: str) -> Grammar:
+    """Return the grammar of a schema of the suite.
+
+    Raises
+    ------
+    SchemaError
+        It is refused, or nothing satisfies it.
+    """
+    return Grammar.from_json_schema(
+        group.schema,
+        resolver=registry(draft),
+        dialect=draft,
+        extra_keys=True,
+        formats=part == "format",
+        max_digits=MAX_DIGITS,
+    )
+
+
 @cache
 def outcomes(draft: str, part: str) -> dict[str, tuple[Outcome, ...]]:
     """Return what became of each case of one part of a draft's tests, by file."""
@@ -55,14 +73,7 @@ def outcomes(draft: str, part: str) -> dict[str, tuple[Outcome, ...]]:
 def _judge(group: Group, draft: str, part: str, limit: str | None) -> Iterator[Outcome]:
     names = [f"{group.name}: {description}" for description, _, _ in group.cases]
     try:
-        grammar = Grammar.from_json_schema(
-            group.schema,
-            resolver=registry(draft),
-            dialect=draft,
-            extra_keys=True,
-            formats=part == "format",
-            max_digits=MAX_DIGITS,
-        )
+        grammar = grammar_of(group, draft, part)
     except UnsupportedSchemaError as error:
         for name in names:
             yield Outcome(name, "refused", f"`{error.keyword}`: {_general(error)}")

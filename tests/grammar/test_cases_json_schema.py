@@ -240,12 +240,13 @@ def test_gr_015_grammar_that_is_wrong_is_refused(text: str) -> None:
         Grammar.from_string(text)
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if tag(case) != "REFUSE"], ids=by_id)
+# jsonschema follows a reference to itself without end
+@pytest.mark.parametrize(
+    "case", [case for case in CASES if tag(case) != "REFUSE" and case["id"] != "JS-014"], ids=by_id
+)
 def test_accepted_texts_satisfy_the_schema(case: dict[str, Any]) -> None:
     # the lists themselves against another implementation, so that a slip in them can't pass for a rule
     schema = case["case"]
     kind = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
-    if case["id"] == "JS-014":
-        pytest.skip("jsonschema follows the reference to itself without end")
     for text in case["accept"]:
         kind(schema).validate(json.loads(text))

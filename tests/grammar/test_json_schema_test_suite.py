@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import pytest
 
+from llamacy.errors import SchemaError
+from tests.grammar.native import native_matches
+from tests.grammar.spelling import spellings
 from tests.grammar.suite import DRAFTS, PARTS, SuiteNotFound, archive, groups
 from tests.helpers import REPO
 
@@ -37,6 +41,22 @@ def test_no_case_is_decided_wrongly(draft: str, part: str) -> None:
     assert len(found) + left_out == N_CASES[draft][part]
     wrong = [f"{outcome.name}: {outcome.reason}" for outcome in found if outcome.kind == "wrong"]
     assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_native_grammar_decides_every_case_alike(part: str, vocab: Any) -> None:
+    from tests.grammar.outcome import grammar_of
+
+    for _, found in groups("2020-12", part):
+        for group in found:
+            try:
+                grammar = grammar_of(group, "2020-12", part)
+            except SchemaError:
+                continue
+            for description, value, _ in group.cases:
+                text = next(spellings(value))
+                natively = native_matches(vocab, grammar.text, text, grammar.root)
+                assert natively is grammar.matches(text), f"{group.name}: {description}: {text}"
 
 
 @pytest.mark.parametrize("draft", DRAFTS)

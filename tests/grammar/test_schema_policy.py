@@ -215,3 +215,56 @@ def test_equal_scalars_of_different_drafts_are_not_taken_for_one() -> None:
     }
     assert Grammar.from_json_schema(schema).matches("[1,5]")
     assert not Grammar.from_json_schema({**schema, "items": [leaf, {"type": "null"}]}).matches("[1,5]")
+
+
+_MAIL = {"format": "email"}
+# an address that the language of the format leaves out: it has more labels than that counts
+_FAR = "a@b.b.b.b.b.b.b.b.b"
+_FAR_ONLY = {"pattern": r"^a@(b\.){8}b$"}
+
+
+def _property(schema: Any) -> Any:
+    return {"type": "object", "properties": {"a": {"type": "string", **schema}}, "required": ["a"]}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"not": _MAIL},
+        {"not": {"propertyNames": _MAIL}},
+        {"oneOf": [_MAIL, _FAR_ONLY]},
+        {"oneOf": [_property(_MAIL), _property(_FAR_ONLY)]},
+        {"propertyNames": {"oneOf": [_MAIL, _FAR_ONLY]}},
+        {"oneOf": [{"propertyNames": _MAIL}, {"propertyNames": _FAR_ONLY}]},
+        {"not": {"allOf": [_MAIL, _FAR_ONLY]}},
+        {"if": {"type": "string", **_MAIL}, "else": {"type": "null"}},
+        {
+            "type": "array",
+            "prefixItems": [{"type": "string"}],
+            "contains": {"type": "string", **_MAIL},
+            "maxContains": 0,
+        },
+    ],
+)
+def test_outside_of_a_format_that_is_enforced_in_part_is_refused(schema: Any) -> None:
+    from jsonschema import Draft202012Validator
+
+    assert not Grammar.from_json_schema({"type": "string", **_MAIL}).matches(json.dumps(_FAR))
+    assert Draft202012Validator(_MAIL, format_checker=Draft202012Validator.FORMAT_CHECKER).is_valid(_FAR)
+    with pytest.raises(UnsupportedSchemaError, match="negated"):
+        Grammar.from_json_schema(schema)
+
+
+def test_format_that_is_enforced_in_part_may_stand_beside_what_excludes_it_otherwise() -> None:
+    grammar = Grammar.from_json_schema({"oneOf": [{"type": "string", **_MAIL}, {"type": "integer"}]})
+    assert grammar.matches('"a@b.example"')
+    assert grammar.matches("5")
+    closed = {
+        "type": "object",
+        "properties": {"b": {"type": "integer"}},
+        "required": ["b"],
+        "additionalProperties": False,
+    }
+    objects = Grammar.from_json_schema({"oneOf": [_property(_MAIL), closed]})
+    assert objects.matches('{"a": "a@b.example"}')
+    assert objects.matches('{"b": 1}')

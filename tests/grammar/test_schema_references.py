@@ -190,3 +190,53 @@ def test_one_place_written_in_many_is_one_rule() -> None:
     item = {"type": "object", "properties": {"a": {"type": "string", "pattern": "^[a-z]{3}$"}}, "required": ["a"]}
     shared = {"$defs": {"i": item}, "type": "object", "properties": {str(n): {"$ref": "#/$defs/i"} for n in range(50)}}
     assert Grammar.from_json_schema(shared).text.count("[a-z]") == 1
+
+
+def _cycle() -> Any:
+    schema: dict[str, Any] = {}
+    schema["anyOf"] = [schema, schema]
+    return schema
+
+
+def _shared(levels: int) -> Any:
+    schema: Any = {"type": "string"}
+    for _ in range(levels):
+        schema = {"anyOf": [schema, schema]}
+    return schema
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        (_cycle(), "contain itself"),
+        (_shared(40), "contain itself"),
+        ({"properties": {1: {}}}, "keys must be strings"),
+        ({"patternProperties": {None: {}}}, "keys must be strings"),
+        ('{"minimum":' + "9" * 5000 + "}", "digits"),
+        ({"$ref": "//["}, r"//\["),
+        ({"$id": "//[", "$ref": "a"}, "URI reference"),
+        ({"properties": 2.0, "additionalProperties": False}, "properties"),
+        ({"properties": [[]], "additionalProperties": {}}, "properties"),
+        ({"type": "object", "required": ["\ud800"]}, "nothing can satisfy"),
+    ],
+)
+def test_hostile_schema_is_a_typed_error_at_once(schema: Any, message: str) -> None:
+    with pytest.raises(SchemaError, match=message):
+        Grammar.from_json_schema(schema)
+
+
+def test_resolver_with_a_broken_identifier_is_named() -> None:
+    with pytest.raises(SchemaError, match="URI reference"):
+        Grammar.from_json_schema({"$ref": "http://example.test/a"}, resolver=lambda _: {"$id": "//["})
+
+
+def test_schemas_that_share_parts_are_read_once() -> None:
+    assert Grammar.from_json_schema(_shared(14)).matches('"x"')
+
+
+def test_numbers_of_other_kinds_are_what_they_are() -> None:
+    class Float(float):
+        def __repr__(self) -> str:
+            return f"Float({float(self)})"
+
+    accepts({"type": "number", "minimum": Float(1.5)}, "1.5", "1.4")

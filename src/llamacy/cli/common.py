@@ -6,10 +6,14 @@ import argparse
 import logging
 import math
 import os
+import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from llamacy.errors import LlamacyError
 
 DEFAULT_MODEL = "smollm2-135m"
 
@@ -30,6 +34,27 @@ def one_line(error: BaseException) -> str:
     else:
         text = str(error.args[0]) if error.args else ""
     return " ".join(text.split()) or type(error).__name__
+
+
+@contextmanager
+def options_named(options: Mapping[str, str]) -> Iterator[None]:
+    """Let errors of the block speak of options, where they name the parameters that those set.
+
+    Parameters
+    ----------
+    options
+        Options by the name of their parameter. What stands in quotes is no parameter, and stays.
+    """
+    quoted = r"""(?<!\w)(?:'[^']*'|"[^"]*")"""
+    pattern = re.compile(rf"{quoted}|\b(?:{'|'.join(options)})\b")
+    try:
+        yield
+    except (LlamacyError, ValueError) as error:
+        text = one_line(error)
+        renamed = pattern.sub(lambda match: options.get(match[0], match[0]), text)
+        if renamed == text:
+            raise
+        raise CommandError(renamed) from error
 
 
 def integer(low: int, high: int = 2**31 - 1) -> Callable[[str], int]:

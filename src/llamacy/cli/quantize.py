@@ -4,11 +4,24 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from llamacy.cli.common import CommandError, integer, print_table, resolve_model, show_native_log
+from llamacy.cli.common import CommandError, integer, options_named, print_table, resolve_model, show_native_log
 from llamacy.types import FileType
 
+# Parameters of `quantize` that errors may speak of, and the options that set them.
+_OPTIONS = {
+    "allow_requantize": "--allow-requantize",
+    "kv_overrides": "--override-kv",
+    "only_copy": "--copy",
+    "output_tensor_type": "--output-tensor-type",
+    "prune_layers": "--prune-layers",
+    "tensor_types": "--tensor-type",
+    "token_embedding_type": "--token-embedding-type",
+}
 _TYPES = ", ".join(kind.name for kind in FileType if kind is not FileType.GUESSED)
 
 
@@ -64,28 +77,31 @@ def run(arguments: argparse.Namespace) -> int:
         raise CommandError(f"{arguments.target} is a folder: name the file to write.")
     if arguments.target.exists() and not (arguments.force or arguments.dry_run):
         raise CommandError(f"{arguments.target} is there already: --force replaces it.")
+    if arguments.output_tensor_type and arguments.leave_output_tensor:
+        raise CommandError("--output-tensor-type has no effect together with --leave-output-tensor: leave one out.")
     from llamacy import quantize
 
     show_native_log(arguments.verbose)
-    result = quantize(
-        source,
-        arguments.target,
-        _type(arguments.type),
-        n_threads=arguments.threads,
-        output_tensor_type=_upper(arguments.output_tensor_type),
-        token_embedding_type=_upper(arguments.token_embedding_type),
-        allow_requantize=arguments.allow_requantize,
-        quantize_output_tensor=not arguments.leave_output_tensor,
-        only_copy=arguments.copy,
-        pure=arguments.pure,
-        keep_split=arguments.keep_split,
-        dry_run=arguments.dry_run,
-        imatrix=arguments.imatrix,
-        kv_overrides=dict(arguments.override_kv) if arguments.override_kv else None,
-        tensor_types=dict(arguments.tensor_type) if arguments.tensor_type else None,
-        prune_layers=arguments.prune_layers,
-        progress=None if arguments.quiet or arguments.dry_run else True,
-    )
+    with options_named(_OPTIONS), _bar(arguments.quiet or arguments.dry_run) as progress:
+        result = quantize(
+            source,
+            arguments.target,
+            _type(arguments.type),
+            n_threads=arguments.threads,
+            output_tensor_type=_upper(arguments.output_tensor_type),
+            token_embedding_type=_upper(arguments.token_embedding_type),
+            allow_requantize=arguments.allow_requantize,
+            quantize_output_tensor=not arguments.leave_output_tensor,
+            only_copy=arguments.copy,
+            pure=arguments.pure,
+            keep_split=arguments.keep_split,
+            dry_run=arguments.dry_run,
+            imatrix=arguments.imatrix,
+            kv_overrides=dict(arguments.override_kv) if arguments.override_kv else None,
+            tensor_types=dict(arguments.tensor_type) if arguments.tensor_type else None,
+            prune_layers=arguments.prune_layers,
+            progress=progress,
+        )
     if arguments.dry_run:
         print_table([(name, kind.name) for name, kind in result.tensor_types.items()], ("TENSOR", "TYPE"))
     share = result.n_bytes / max(result.n_bytes_source, 1)
@@ -96,6 +112,30 @@ def run(arguments: argparse.Namespace) -> int:
     for path in result.paths:
         print(path)
     return 0
+
+
+@contextmanager
+def _bar(quiet: bool) -> Iterator[Callable[[int, int, str], None] | None]:
+    """Return what shows progress, if anything; a bar begins with the first tensor, after all refusals."""
+    if quiet:
+        yield None
+        return
+    from tqdm import tqdm
+
+    bar: Any = None
+
+    def show(done: int, total: int, name: str) -> None:
+        nonlocal bar
+        if bar is None:
+            bar = tqdm(total=total, unit="tensor", dynamic_ncols=True)
+        bar.set_postfix_str(name, refresh=False)
+        bar.update(done - bar.n)
+
+    try:
+        yield show
+    finally:
+        if bar is not None:
+            bar.close()
 
 
 def _type(text: str) -> FileType:

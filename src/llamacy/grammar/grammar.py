@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _MAX_CACHED = 128
 _MAX_TOKEN = 2**31 - 1
 
-_cache: dict[tuple[bytes, Policy], Grammar] = {}
+_cache: dict[tuple[str | bytes, Policy], Grammar] = {}
 
 
 class Grammar:
@@ -183,11 +183,16 @@ class Grammar:
         from llamacy.grammar.sources import schema_of
 
         chosen = Policy.from_arguments(policy)
-        plain = schema_of(schema)
-        key = _cache_key(plain, chosen) if resolver is None and chosen.strict else None
+        if resolver is not None or not chosen.strict:
+            return _of_rules(compile_schema(schema_of(schema), chosen, resolver=resolver))
+        if isinstance(schema, str):
+            key: tuple[str | bytes, Policy] | None = (schema, chosen)
+        else:
+            schema = schema_of(schema)
+            key = _cache_key(schema, chosen)
         grammar = None if key is None else _cache.get(key)
         if grammar is None:
-            grammar = _of_rules(compile_schema(plain, chosen, resolver=resolver))
+            grammar = _of_rules(compile_schema(schema_of(schema), chosen))
             if key is not None:
                 while len(_cache) >= _MAX_CACHED:
                     _cache.pop(next(iter(_cache)), None)
@@ -392,8 +397,11 @@ def _checked(rules: Rules) -> Grammar:
     return _make(text, rules.root, parse(text, rules.root), False, (), (), ())
 
 
-def _cache_key(schema: dict[str, Any] | bool, policy: Policy) -> tuple[bytes, Policy] | None:
-    """Return what stands for a schema in the cache; None when it is not plain JSON, or too deep."""
+def _cache_key(schema: Any, policy: Policy) -> tuple[bytes, Policy] | None:
+    """Return what stands for a schema in the cache; None when it is not plain JSON."""
+    from llamacy.grammar.schema.plain import check_plain
+
+    check_plain(schema)
     try:
         return marshal.dumps(schema, 2), policy  # version 2 writes equal values alike, whoever else refers to them
     except ValueError:

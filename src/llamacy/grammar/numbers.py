@@ -41,7 +41,7 @@ def exact(value: int | float | Decimal) -> Decimal:
     """
     if isinstance(value, bool) or not isinstance(value, (int, float, Decimal)):
         raise TypeError(f"a number is wanted, not {value!r}; pass an int, a float or a Decimal")
-    number = Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
+    number = Decimal(float.__repr__(value)) if isinstance(value, float) else Decimal(value)
     if not number.is_finite():
         raise ValueError(f"{value!r} has no decimal digits; pass a finite number")
     return number

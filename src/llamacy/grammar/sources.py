@@ -66,6 +66,10 @@ def _from_json(text: str) -> dict[str, Any] | bool:
         raise SchemaError(f"the schema is no JSON: {error}") from None
     except RecursionError:
         raise SchemaError("the schema is nested too deep to be read") from None
+    except SchemaError:
+        raise
+    except ValueError as error:
+        raise SchemaError(f"the schema can't be read: {error}") from None
     if not isinstance(schema, (dict, bool)):
         raise SchemaError(f"a schema must be an object or a boolean, not {schema!r:.100}")
     return schema

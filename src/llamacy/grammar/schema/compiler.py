@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import marshal
 import warnings
 from typing import Any
 
@@ -18,6 +17,7 @@ from llamacy.grammar.schema.containers import ContainerReader
 from llamacy.grammar.schema.dialect import DIALECTS, UNSTATED
 from llamacy.grammar.schema.location import NeedsDynamicScope, Place, Places, Resolver
 from llamacy.grammar.schema.objects import OBJECTS
+from llamacy.grammar.schema.plain import check_plain
 from llamacy.grammar.schema.policy import Policy
 from llamacy.grammar.schema.prune import NEVER, prune
 from llamacy.grammar.schema.rulebook import Rulebook
@@ -30,7 +30,6 @@ from llamacy.grammar.schema.write_scalars import ScalarWriter
 from llamacy.grammar.tree import Choice, Node, Ref, Rules
 
 _MAX_RELAXED = 100
-_MAX_DEPTH = 2000
 # what makes automata large, the likeliest first
 _LARGE = ("maxLength", "minLength", "pattern", "format", "multipleOf", "patternProperties", "propertyNames", "enum")
 _SCALAR_TYPES = frozenset(("null", "boolean", "number", "integer", "string"))
@@ -61,10 +60,7 @@ def compile_schema(schema: Any, policy: Policy | None = None, *, resolver: Any =
     policy = policy or Policy()
     if not isinstance(schema, (dict, bool)):
         raise SchemaError(f"a schema must be an object or a boolean, not {schema!r:.100}")
-    try:
-        marshal.dumps(schema, 2)  # knows how deep a schema is, in no time
-    except ValueError:
-        _refuse_deep(schema)
+    check_plain(schema)
     find = _resolver(resolver)
     ignored: set[tuple[int, str]] = set()
     dynamic = False
@@ -83,20 +79,6 @@ def compile_schema(schema: Any, policy: Policy | None = None, *, resolver: Any =
                 raise
             ignored.add((place.identity, keyword))
             warnings.warn(SchemaRelaxedWarning(f"left out: {error}"), stacklevel=3)
-
-
-def _refuse_deep(schema: Any) -> None:
-    level = [schema]
-    for _ in range(_MAX_DEPTH):
-        level = [
-            child
-            for value in level
-            if type(value) is dict or type(value) is list
-            for child in (value.values() if type(value) is dict else value)
-        ]
-        if not level:
-            return
-    raise SchemaError(f"more than {_MAX_DEPTH} levels lie in each other; that is too deep")
 
 
 def _resolver(resolver: Any) -> Resolver | None:

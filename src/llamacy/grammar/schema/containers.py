@@ -168,6 +168,12 @@ class ContainerReader:
                     found.append(both)
         return self._bounded(found, place, keyword)
 
+    def overlap(self, a: list[S], b: list[S], kind: Kind[S], place: Place) -> bool:
+        """Return whether two lists of shapes may have something in common."""
+        if any(isinstance(shape, ObjectShape) and shape.narrow for shape in (*a, *b)):
+            return bool(a and b)
+        return bool(self.product(a, b, kind, place, "oneOf"))
+
     def _bounded(self, shapes: list[S], place: Place, keyword: str | None) -> list[S]:
         if len(shapes) > MAX_SHAPES:
             keyword = keyword or place.branching_keyword
@@ -373,7 +379,7 @@ def applicators(kind: Kind[S]) -> dict[str, tuple[Step[S], Step[S]]]:
         for child in children:
             here = reader.holds(child, kind, track)
             for other in children:
-                if other is not child and reader.product(here, reader.holds(other, kind, False), kind, place, "oneOf"):
+                if other is not child and reader.overlap(here, reader.holds(other, kind, False), kind, place):
                     here = reader.product(here, reader.fails(other, kind), kind, place, "oneOf")
             found += here if children.count(child) == 1 else []
         return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
-from urllib.parse import unquote, urldefrag, urljoin
+from urllib.parse import unquote, urljoin
 
 from llamacy.errors import SchemaError, UnsupportedSchemaError
 from llamacy.grammar.schema.dialect import (
@@ -196,7 +196,7 @@ class Places:
         self._dynamic = dynamic
         uri = schema.get(dialect.id_keyword, "") if isinstance(schema, dict) else ""
         resource = Resource(
-            urldefrag(uri)[0] if uri and isinstance(uri, str) else "", schema, "#", self._dialect(schema, dialect, "#")
+            _split(uri)[0] if uri and isinstance(uri, str) else "", schema, "#", self._dialect(schema, dialect, "#")
         )
         self._resources[resource.uri] = self._resources[""] = resource
         if dynamic:
@@ -301,7 +301,7 @@ class Places:
     def _embedded(
         self, outer: Resource, schema: dict[str, Any], identifier: str, pointer: str, tokens: tuple[str, ...]
     ) -> Resource:
-        uri = urldefrag(_join(outer.uri, identifier))[0]
+        uri = _split(_join(outer.uri, identifier))[0]
         resource = self._resources.get(uri)
         if resource is None or resource.root is not schema:
             at = pointer + "".join(["/" + token.replace("~", "~0").replace("/", "~1") for token in tokens])
@@ -333,7 +333,7 @@ class Places:
         if keyword == "$recursiveRef":
             return self._follow_recursive(place)
         resource = place.resource
-        path, fragment = urldefrag(reference)
+        path, fragment = _split(reference)
         if path:
             resource = self._resource(place, _join(resource.uri, path), reference, keyword)
         target = self._within(place, resource, unquote(fragment), reference, keyword)
@@ -406,7 +406,7 @@ class Places:
             self._made.append(schema)
             base = uri
             if isinstance(schema, dict) and isinstance(schema.get("$id"), str):
-                base = urldefrag(_join(uri, schema["$id"]))[0]
+                base = _split(_join(uri, schema["$id"]))[0]
             resource = Resource(base, schema, uri + "#", self._dialect(schema, self._default_dialect, uri + "#"))
             self._resources[uri] = self._resources[base] = resource
             self._index(resource)
@@ -495,12 +495,21 @@ def subschemas(schema: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
                 yield f"/{keyword}/{name.replace('~', '~0').replace('/', '~1')}", child
 
 
+def _split(uri: str) -> tuple[str, str]:
+    """Return a URI without its fragment, and the fragment."""
+    path, _, fragment = uri.partition("#")
+    return path, fragment
+
+
 def _join(base: str, reference: str) -> str:
     if not base or reference.startswith("urn:"):
         return reference
     if base.startswith("urn:") and reference.startswith("#"):
-        return urldefrag(base)[0] + reference
-    return urljoin(base, reference)
+        return _split(base)[0] + reference
+    try:
+        return urljoin(base, reference)
+    except ValueError as error:
+        raise SchemaError(f"{reference!r} is no URI reference: {error}") from error
 
 
 def _step(value: Any, name: str) -> Any:

@@ -8,6 +8,11 @@ from llamacy.grammar import automaton
 from llamacy.grammar.automaton import Dfa
 
 
+def is_text(name: str) -> bool:
+    """Return whether a text can hold a name, which one with half of a surrogate pair in it can't."""
+    return name.isascii() or not any("\ud800" <= character <= "\udfff" for character in name)
+
+
 class Names:
     """A set of property names: a few, all but a few, or what a language has.
 
@@ -50,7 +55,8 @@ class Names:
         """The same set as an automaton."""
         if self._language is None:
             assert self.words is not None
-            found = automaton.choices(self.words)
+            # a name with half of a surrogate pair stands in no text
+            found = automaton.choices([word for word in self.words if is_text(word)])
             self._language = ~found if self.inverted else found
         return self._language
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from llamacy.errors import UnsupportedSchemaError
 from llamacy.grammar.schema import names
 from llamacy.grammar.schema.containers import ContainerReader, Kind, Step, applicators
 from llamacy.grammar.schema.keywords import count, name_list, schema_map
@@ -11,6 +12,7 @@ from llamacy.grammar.schema.location import Place
 from llamacy.grammar.schema.names import Names
 from llamacy.grammar.schema.scalars import read_pattern
 from llamacy.grammar.schema.shapes import ANY_OBJECT, ANYTHING, Node, ObjectShape, merge_objects
+from llamacy.grammar.schema.strings import NotKnown
 
 Shapes = list[ObjectShape]
 
@@ -79,8 +81,7 @@ def _has_one(allowed: Names, node: Node, reader: ContainerReader) -> Shapes:
 def _additional(reader: ContainerReader, place: Place) -> Names:
     """Return the names that `additionalProperties` speaks of."""
     schema: Any = place.schema
-    declared = schema.get("properties", {})
-    found = Names.but(declared)
+    found = Names.but(schema_map(reader.places, place, "properties") if "properties" in schema else ())
     for matching, _ in _patterns(reader, place):
         found = found - matching
     return found
@@ -97,18 +98,22 @@ def _additional_fail(reader: ContainerReader, place: Place, track: bool) -> Shap
     return [] if node == reader.nothing else _has_one(_additional(reader, place), node, reader)
 
 
-def _allowed_names(reader: ContainerReader, place: Place) -> Names:
+def _allowed_names(reader: ContainerReader, place: Place) -> tuple[Names, bool]:
+    """Return the names that `propertyNames` allows, and whether it should allow more."""
     strings = reader.scalars.read(reader.sub(place, "propertyNames")).strings
-    return Names.matching(strings.folded())
+    return Names.matching(strings.folded()), strings.narrow
 
 
 def _names_hold(reader: ContainerReader, place: Place, track: bool) -> Shapes | None:
-    allowed = _allowed_names(reader, place)
-    return None if allowed.is_all else [ObjectShape(rules=((~allowed, reader.nothing),))]
+    allowed, narrow = _allowed_names(reader, place)
+    return None if allowed.is_all else [ObjectShape(rules=((~allowed, reader.nothing),), narrow=narrow)]
 
 
 def _names_fail(reader: ContainerReader, place: Place, track: bool) -> Shapes | None:
-    return _has_one(~_allowed_names(reader, place), ANYTHING, reader)
+    allowed, narrow = _allowed_names(reader, place)
+    if narrow:
+        raise place.error(str(NotKnown()), "propertyNames", UnsupportedSchemaError)
+    return _has_one(~allowed, ANYTHING, reader)
 
 
 def _required_hold(reader: ContainerReader, place: Place, track: bool) -> Shapes | None:

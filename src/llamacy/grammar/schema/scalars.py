@@ -19,6 +19,7 @@ from llamacy.grammar.regex import pattern_language
 from llamacy.grammar.schema import strings
 from llamacy.grammar.schema.keywords import count, schema_list, type_names
 from llamacy.grammar.schema.location import Place, Places
+from llamacy.grammar.schema.names import is_text
 from llamacy.grammar.schema.policy import Policy
 from llamacy.grammar.schema.strings import NotKnown, Strings
 
@@ -45,8 +46,10 @@ class Scalars(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is no such value."""
-        return not self.null and not self.booleans and self.numbers.is_empty and self.strings.is_empty
+        """Whether there is certainly no such value."""
+        if self.null or self.booleans or not self.numbers.is_empty:
+            return False
+        return self.strings.is_empty and not self.strings.narrow
 
     def __and__(self, other: Scalars) -> Scalars:
         return Scalars(
@@ -183,7 +186,7 @@ class ScalarReader:
             elif not isinstance(value, (list, dict)):
                 exact.append(self._number(place, value, keyword))
         for text in texts:
-            if not text.isascii() and any("\ud800" <= c <= "\udfff" for c in text):
+            if not is_text(text):
                 raise place.error(f"{text!r} has a lone surrogate, which no text can hold", keyword)
         return Scalars(
             null,

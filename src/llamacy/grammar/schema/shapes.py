@@ -113,6 +113,8 @@ class ObjectShape(NamedTuple):
         The schema says something of properties that it doesn't name.
     seen
         What `unevaluatedProperties` leaves alone.
+    narrow
+        Some names that should be allowed are not, so that another shape without common objects may have some.
     """
 
     properties: dict[str, Node] = {}  # noqa: RUF012 (never changed)
@@ -124,6 +126,7 @@ class ObjectShape(NamedTuple):
     declares: bool = False
     speaks: bool = False
     seen: Names = names.NONE
+    narrow: bool = False
 
     def value(self, name: str) -> Node:
         """Return the node of a property."""
@@ -188,6 +191,7 @@ def merge_objects(a: ObjectShape, b: ObjectShape, nothing: Node) -> ObjectShape 
         a.declares or b.declares,
         a.speaks or b.speaks,
         a.seen | b.seen,
+        a.narrow or b.narrow,
     )
     for name in required:
         if nothing <= merged.value(name):

@@ -39,7 +39,7 @@ class Strings:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is no such string."""
+        """Whether there is no such string, as far as is known."""
         if self is ALL:
             return False
         if self.language.is_empty or (self.maximum is not None and self.minimum > self.maximum):
@@ -80,14 +80,18 @@ class Strings:
         if self is ALL:
             return other
         limits = [limit for limit in (self.maximum, other.maximum) if limit is not None]
+        for one in (self, other):
+            if one.language.is_empty and not one.narrow:
+                return NONE
         language = self.language & other.language
-        if language.is_empty:
+        narrow = self.narrow or other.narrow
+        if language.is_empty and not narrow:
             return NONE
         return Strings(
             language,
             max(self.minimum, other.minimum),
             min(limits) if limits else None,
-            self.narrow or other.narrow,
+            narrow,
         )
 
     def __or__(self, other: Strings) -> Strings:

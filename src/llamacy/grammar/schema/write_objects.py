@@ -21,7 +21,7 @@ from llamacy.grammar.schema import names
 from llamacy.grammar.schema.automata import AutomatonWriter, in_json, joined
 from llamacy.grammar.schema.containers import ContainerReader
 from llamacy.grammar.schema.location import Place
-from llamacy.grammar.schema.names import Names
+from llamacy.grammar.schema.names import Names, is_text
 from llamacy.grammar.schema.rulebook import Rulebook, repeat
 from llamacy.grammar.schema.shapes import ANY_OBJECT, ANYTHING, ObjectShape
 from llamacy.grammar.schema.shapes import Node as Members
@@ -80,7 +80,7 @@ class ObjectWriter:
 
     def write(self, shape: ObjectShape, place: Place) -> Node | None:
         """Return the objects of a shape, or None when there is none."""
-        if shape._replace(seen=names.NONE, speaks=False) == ANY_OBJECT:
+        if shape._replace(seen=names.NONE, speaks=False, narrow=False) == ANY_OBJECT:
             return self._book.shared("object")
         if len(shape.some) > _MAX_DEMANDS:
             raise place.error(
@@ -138,12 +138,10 @@ class _ObjectBody:
         properties, rules = shape.properties, shape.rules
         for name in order:
             members = shape.value(name) if rules else properties.get(name, ANYTHING)
-            if members is nothing or nothing <= members:
+            if nothing <= members or not is_text(name):
                 if name in required:
                     return [("", [], True)]
                 continue
-            if not name.isascii() and any("\ud800" <= c <= "\udfff" for c in name):
-                raise self._place.error(f"the name {name!r} has a lone surrogate, which no text can hold", "properties")
             values = written.get(members)
             if values is None or shape.some:
                 values = written[members] = [((*colon, value(m)), met) for m, met in self._meeting(members, name)]

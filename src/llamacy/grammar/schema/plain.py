@@ -1,0 +1,41 @@
+"""Whether a schema is plain data of a sensible size."""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import Any
+
+from llamacy.errors import SchemaError
+
+MAX_DEPTH = 1_000
+MAX_VALUES = 500_000
+
+
+def check_plain(schema: Any) -> None:
+    """Refuse a schema that is too deep or too large, as one that contains itself is, or has keys that are no strings.
+
+    Levels are looked at as a whole, which takes a fraction of the time of looking at one value after the other.
+
+    Raises
+    ------
+    SchemaError
+        It is.
+    """
+    level = [schema]
+    n_values = 0
+    for _ in range(MAX_DEPTH):
+        kinds = set(map(type, level))
+        if not any(issubclass(kind, (dict, list)) for kind in kinds):
+            return
+        objects = [value for value in level if isinstance(value, dict)]
+        for kind in set(map(type, chain.from_iterable(objects))):
+            if not issubclass(kind, str):
+                raise SchemaError(f"keys must be strings, and one is of type {kind.__name__}")
+        lists = [value for value in level if isinstance(value, list)] if len(objects) < len(level) else []
+        level = list(chain(chain.from_iterable(map(dict.values, objects)), chain.from_iterable(lists)))
+        n_values += len(level)
+        if n_values > MAX_VALUES:
+            raise SchemaError(
+                f"has more than {MAX_VALUES} values; does it contain itself? ($ref is the way to say that)"
+            )
+    raise SchemaError(f"more than {MAX_DEPTH} levels lie in each other; that is too deep")
