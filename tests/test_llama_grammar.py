@@ -327,3 +327,10 @@ def test_request_after_a_grammar_is_free_again(tiny):
     assert choice(tiny("hello", max_tokens=12, temperature=0, grammar=Grammar.from_choices(["zzz"]))) == ("zzz", "stop")
     assert choice(tiny("hello", max_tokens=12, temperature=0)) == before
     assert choice(tiny("hello", max_tokens=0, grammar=Grammar.json())) == ("", "length")
+
+
+def test_trigger_word_that_no_text_begins_with_is_refused_before_any_token(tiny):
+    grammar = Grammar.from_json_schema({"type": "integer"})
+    with pytest.raises(GrammarError, match="Paris"):
+        tiny("the", max_tokens=4, grammar=grammar.with_triggers(trigger_words=[" Paris"]))
+    assert tiny("the", max_tokens=4, grammar=grammar.with_triggers(trigger_words=["12"]))

@@ -190,3 +190,10 @@ def test_grammar_options_exclude_each_other(run: Run) -> None:
     done = run("generate", "hello", "--regex", "a", "--json-schema", "{}", *TINY, check=False)
     assert done.returncode == 2
     assert b"not allowed with" in done.stderr
+
+
+def test_text_that_is_cut_off_within_its_grammar_is_told(run: Run) -> None:
+    done = run("generate", "the", "-n", "2", "--regex", "[a-z]{40}", *TINY)
+    assert b"cut off after 2 tokens" in done.stderr
+    done = run("generate", "the", "-n", "40", "--regex", "[a-z]", *TINY)
+    assert done.stderr == b""

@@ -102,7 +102,11 @@ class _Source:
             makers["unevaluatedItems"] = lambda: (
                 self.draw(st.just(False)) if self.draw(st.booleans()) else self.schema(0)
             )
-        return self._some(makers)
+        schema = self._some(makers)
+        if isinstance(schema.get("items"), bool):
+            # means nothing here, and jsonschema fails on it
+            schema.pop("additionalItems", None)
+        return schema
 
     def _object(self, depth: int) -> dict[str, Any]:
         def mapping(names: Any, inner: Any) -> dict[str, Any]:

@@ -242,6 +242,7 @@ def _property(schema: Any) -> Any:
             "type": "array",
             "prefixItems": [{"type": "string"}],
             "contains": {"type": "string", **_MAIL},
+            "minContains": 0,
             "maxContains": 0,
         },
     ],

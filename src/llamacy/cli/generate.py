@@ -135,6 +135,9 @@ def run(arguments: argparse.Namespace) -> int:
             _write(last["choices"][0]["text"])
         _write("\n")
         reason = last["choices"][0]["finish_reason"]
+        if grammar is not None and reason == "length":
+            limit = f"after {arguments.max_tokens} tokens (--max-tokens)" if arguments.max_tokens else "by the context"
+            print(f"llamacy: cut off {limit}: the text is not a whole one of the grammar", file=sys.stderr)
         if arguments.verbose:
             _report(llm, f"seed {last['seed']}, finish reason {reason}")
     return EXIT_INTERRUPTED if reason == "abort" else 0

@@ -23,7 +23,7 @@ def grammar_sampler(grammar: Any, vocab: Vocab) -> Sampler:
     Parameters
     ----------
     grammar
-        A `llamacy.grammar.Grammar`, or an object with its attributes.
+        A `llamacy.grammar.Grammar`, or an object with its attributes and its `accepts_prefix`.
     vocab
         Vocabulary of the model.
 
@@ -32,7 +32,7 @@ def grammar_sampler(grammar: Any, vocab: Vocab) -> Sampler:
     TypeError
         It is no grammar.
     GrammarError
-        llama.cpp can't use the grammar or one of its triggers.
+        llama.cpp can't use the grammar or one of its triggers, or no text begins with a trigger word.
     """
     from llamacy.core.sampler import Sampler
 
@@ -45,14 +45,28 @@ def grammar_sampler(grammar: Any, vocab: Vocab) -> Sampler:
         )
     if not grammar.lazy:
         return Sampler.grammar(vocab, grammar.text, grammar.root, special=False)
+    words = [*map(_pattern_of, grammar.trigger_words)]
+    for word in grammar.trigger_words:
+        if not _may_begin_with(grammar, word):
+            raise GrammarError(
+                f"trigger word {word!r:.60}: no text of the grammar begins with it, so it would never be written"
+            )
     return Sampler.grammar_lazy(
         vocab,
         grammar.text,
         grammar.root,
-        trigger_patterns=[*map(_pattern_of, grammar.trigger_words), *grammar.trigger_patterns],
+        trigger_patterns=[*words, *grammar.trigger_patterns],
         trigger_tokens=grammar.trigger_tokens,
         special=False,
     )
+
+
+def _may_begin_with(grammar: Any, word: str) -> bool:
+    try:
+        accepted: bool = grammar.accepts_prefix(word)
+    except GrammarError:
+        return True  # the grammar speaks of tokens, which can't be told from a text
+    return accepted
 
 
 def _pattern_of(word: str) -> str:

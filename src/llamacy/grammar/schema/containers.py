@@ -152,6 +152,17 @@ class ContainerReader:
         values += [] if strings.is_empty else strings.folded().words(limit + 1)
         return {json.dumps(value): value for value in values} if len(values) <= limit else None
 
+    def blamed(self, place: Place, keyword: str) -> Place:
+        """Return the place at which a keyword stands that `place` has, or refers to."""
+        seen = set()
+        while place not in seen:
+            seen.add(place)
+            schema = place.schema
+            if not isinstance(schema, dict) or keyword in schema or "$ref" not in schema:
+                break
+            place = self.places.follow(place, schema["$ref"], "$ref")
+        return place
+
     # shapes
 
     def product(self, a: list[S], b: list[S], kind: Kind[S], place: Place, keyword: str | None) -> list[S]:

@@ -193,7 +193,7 @@ class ArrayWriter:
                 continue
             values = self._reader.few_values(node, _MAX_VALUES)
             if values is None:
-                raise place.error(
+                raise self._reader.blamed(place, "uniqueItems").error(
                     "can only be enforced where the items have at most "
                     f"{_MAX_VALUES} values that are no arrays or objects, or where there is at most one item",
                     "uniqueItems",
@@ -202,7 +202,7 @@ class ArrayWriter:
             for text, value in values.items():
                 found[text] = self._reader.node(self._reader.of_value(place, value))
         if len(found) > _MAX_VALUES:
-            raise place.error(
+            raise self._reader.blamed(place, "uniqueItems").error(
                 f"can only be enforced where the items have at most {_MAX_VALUES} values, not {len(found)}",
                 "uniqueItems",
                 UnsupportedSchemaError,

@@ -196,7 +196,7 @@ class _ObjectBody:
         minimum = 0 if shape.minimum <= n_required else shape.minimum
         if minimum > 1 and self._extras:
             # a repeated key is one property; which keys came before is more than a grammar can know
-            raise self._place.error(
+            raise self._reader.blamed(self._place, "minProperties").error(
                 f"{shape.minimum} can't be enforced where keys are open: a key may come twice; name the properties, or "
                 "set additionalProperties to false",
                 "minProperties",
