@@ -315,7 +315,8 @@ class Llama:
             Return an iterator of chunks instead of the whole.
         grammar
             A `llamacy.grammar.Grammar` that the text obeys: it is the beginning of a text of the grammar, and a whole
-            one when the finish reason is ``"stop"`` and no stop string cut it. A lazy grammar holds from its trigger.
+            one when the finish reason is ``"stop"`` and no stop string cut it. Cut off by `max_tokens`, it may end in
+            U+FFFD, for a character of which only some bytes came. A lazy grammar holds from its trigger.
         grammar_first
             Choose among the tokens that the grammar allows at once. By default it is asked about the token that was
             chosen, and only when it refuses that one the choice is made again among those that it allows.

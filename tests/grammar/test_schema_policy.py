@@ -269,3 +269,12 @@ def test_format_that_is_enforced_in_part_may_stand_beside_what_excludes_it_other
     objects = Grammar.from_json_schema({"oneOf": [_property(_MAIL), closed]})
     assert objects.matches('{"a": "a@b.example"}')
     assert objects.matches('{"b": 1}')
+
+
+def test_extra_keys_are_offered_where_a_named_property_can_not_be_there() -> None:
+    schema = {
+        "type": "object",
+        "minProperties": 1,
+        "properties": {"a": {"type": "integer", "minimum": 2, "maximum": 1}},
+    }
+    assert Grammar.from_json_schema(schema).matches('{"b": 1}')

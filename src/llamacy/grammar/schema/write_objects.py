@@ -161,7 +161,7 @@ class _ObjectBody:
 
     def _make_extras(self) -> list[_Extra]:
         shape = self._shape
-        asks_for_more = shape.minimum > len(self._slots) or bool(shape.some)
+        asks_for_more = bool(shape.some) or (shape.minimum > 0 and shape.minimum > self._count_possible())
         if shape.declares and not (shape.speaks or self._book.policy.extra_keys or asks_for_more):
             return []
         left: list[tuple[Names, Members]] = [(Names.but(self._named), ANYTHING)]
@@ -176,6 +176,10 @@ class _ObjectBody:
                         split.append((part, joint))
             left = split
         return [_Extra(self._pair(allowed, members), allowed, members) for allowed, members in left]
+
+    def _count_possible(self) -> int:
+        """Return how many of the named properties can be there at all."""
+        return sum([not self._reader.is_empty(self._shape.value(name)) for name in self._named])
 
     def _pair(self, allowed: Names, members: Members) -> Node:
         book = self._book
