@@ -27,11 +27,15 @@ def check_plain(schema: Any) -> None:
         kinds = set(map(type, level))
         if not any(issubclass(kind, (dict, list)) for kind in kinds):
             return
-        objects = [value for value in level if isinstance(value, dict)]
-        for kind in set(map(type, chain.from_iterable(objects))):
-            if not issubclass(kind, str):
-                raise SchemaError(f"keys must be strings, and one is of type {kind.__name__}")
-        lists = [value for value in level if isinstance(value, list)] if len(objects) < len(level) else []
+        objects, lists = level, []
+        if kinds != {dict}:
+            objects = [value for value in level if isinstance(value, dict)]
+            lists = [value for value in level if isinstance(value, list)]
+        try:
+            "".join(chain.from_iterable(objects))
+        except TypeError:
+            key = next(key for value in objects for key in value if not isinstance(key, str))
+            raise SchemaError(f"keys must be strings, and {key!r:.60} is none") from None
         level = list(chain(chain.from_iterable(map(dict.values, objects)), chain.from_iterable(lists)))
         n_values += len(level)
         if n_values > MAX_VALUES:
