@@ -240,3 +240,11 @@ def test_numbers_of_other_kinds_are_what_they_are() -> None:
             return f"Float({float(self)})"
 
     accepts({"type": "number", "minimum": Float(1.5)}, "1.5", "1.4")
+
+
+def test_overlapping_patterns_are_refused_with_the_number() -> None:
+    patterns = {f"w{i}": {"type": "integer", "minimum": i} for i in range(40)}
+    with pytest.raises(UnsupportedSchemaError, match="64") as error:
+        Grammar.from_json_schema({"type": "object", "patternProperties": patterns})
+    assert error.value.keyword == "patternProperties"
+    accepts({"type": "object", "patternProperties": dict(list(patterns.items())[:3])}, '{"w0w2":2}', '{"w0w2":1}')

@@ -29,6 +29,7 @@ from llamacy.grammar.tree import Choice, Node
 
 _MAX_ANY_ORDER = 6
 _MAX_DEMANDS = 4
+_MAX_KINDS = 64
 _LONG = 500
 _LONG_SEQUENCE = 24
 
@@ -175,6 +176,12 @@ class _ObjectBody:
                     if not part.is_empty and not self._reader.nothing <= joint:
                         split.append((part, joint))
             left = split
+            if len(left) > _MAX_KINDS:
+                raise self._reader.blamed(self._place, "patternProperties").error(
+                    f"patterns that overlap make more than {_MAX_KINDS} kinds of names",
+                    "patternProperties",
+                    UnsupportedSchemaError,
+                )
         return [_Extra(self._pair(allowed, members), allowed, members) for allowed, members in left]
 
     def _count_possible(self) -> int:
