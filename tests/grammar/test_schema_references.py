@@ -210,8 +210,10 @@ def _shared(levels: int) -> Any:
     [
         (_cycle(), "contain itself"),
         (_shared(40), "contain itself"),
-        ({"properties": {1: {}}}, "keys must be strings"),
-        ({"patternProperties": {None: {}}}, "keys must be strings"),
+        ({"properties": {1: {}}}, "names must be strings"),
+        ({"patternProperties": {None: {}}}, "names must be strings"),
+        ({"dependentRequired": {1: ["a"]}}, "names must be strings"),
+        ({"const": {1: 2}}, "names must be strings"),
         ('{"minimum":' + "9" * 5000 + "}", "digits"),
         ({"$ref": "//["}, r"//\["),
         ({"$id": "//[", "$ref": "a"}, "URI reference"),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from llamacy.errors import GrammarError, GrammarSyntaxError
 from llamacy.grammar.emit import emit
 from llamacy.grammar.parse import parse
+from llamacy.grammar.plain import check_plain
 from llamacy.grammar.tree import Rules
 
 if TYPE_CHECKING:
@@ -178,21 +179,24 @@ class Grammar:
         SchemaRelaxedWarning
             With ``strict=False``: something that can't be enforced was left out.
         """
-        from llamacy.grammar.schema import compile_schema
         from llamacy.grammar.schema.policy import Policy
         from llamacy.grammar.sources import schema_of
 
         chosen = Policy.from_arguments(policy)
-        if resolver is not None or not chosen.strict:
-            return _of_rules(compile_schema(schema_of(schema), chosen, resolver=resolver))
+        key: tuple[str | bytes, Policy] | None = None
         if isinstance(schema, str):
-            key: tuple[str | bytes, Policy] | None = (schema, chosen)
+            key = (schema, chosen)
         else:
             schema = schema_of(schema)
+            check_plain(schema)
             key = _cache_key(schema, chosen)
+        if resolver is not None or not chosen.strict:
+            key = None
         grammar = None if key is None else _cache.get(key)
         if grammar is None:
-            grammar = _of_rules(compile_schema(schema_of(schema), chosen))
+            from llamacy.grammar.schema.compiler import compile_plain
+
+            grammar = _of_rules(compile_plain(schema_of(schema), chosen, resolver))
             if key is not None:
                 while len(_cache) >= _MAX_CACHED:
                     _cache.pop(next(iter(_cache)), None)
@@ -399,9 +403,6 @@ def _checked(rules: Rules) -> Grammar:
 
 def _cache_key(schema: Any, policy: Policy) -> tuple[bytes, Policy] | None:
     """Return what stands for a schema in the cache; None when it is not plain JSON."""
-    from llamacy.grammar.schema.plain import check_plain
-
-    check_plain(schema)
     try:
         return marshal.dumps(schema, 2), policy  # version 2 writes equal values alike, whoever else refers to them
     except ValueError:

@@ -12,12 +12,12 @@ from llamacy.errors import (
     UnsatisfiableSchemaError,
     UnsupportedSchemaError,
 )
+from llamacy.grammar.plain import check_plain
 from llamacy.grammar.schema.arrays import ARRAYS
 from llamacy.grammar.schema.containers import ContainerReader
 from llamacy.grammar.schema.dialect import DIALECTS, UNSTATED
 from llamacy.grammar.schema.location import NeedsDynamicScope, Place, Places, Resolver
 from llamacy.grammar.schema.objects import OBJECTS
-from llamacy.grammar.schema.plain import check_plain
 from llamacy.grammar.schema.policy import Policy
 from llamacy.grammar.schema.prune import NEVER, prune
 from llamacy.grammar.schema.rulebook import Rulebook
@@ -57,10 +57,14 @@ def compile_schema(schema: Any, policy: Policy | None = None, *, resolver: Any =
     UnsatisfiableSchemaError
         Nothing satisfies it.
     """
-    policy = policy or Policy()
     if not isinstance(schema, (dict, bool)):
         raise SchemaError(f"a schema must be an object or a boolean, not {schema!r:.100}")
     check_plain(schema)
+    return compile_plain(schema, policy or Policy(), resolver)
+
+
+def compile_plain(schema: Any, policy: Policy, resolver: Any = None) -> Rules:
+    """Return the grammar of a schema that `check_plain` has nothing against, or that was read as JSON."""
     find = _resolver(resolver)
     ignored: set[tuple[int, str]] = set()
     dynamic = False
@@ -78,7 +82,7 @@ def compile_schema(schema: Any, policy: Policy | None = None, *, resolver: Any =
             if keyword is None or (place.identity, keyword) in ignored or len(ignored) >= _MAX_RELAXED:
                 raise
             ignored.add((place.identity, keyword))
-            warnings.warn(SchemaRelaxedWarning(f"left out: {error}"), stacklevel=3)
+            warnings.warn(SchemaRelaxedWarning(f"left out: {error}"), stacklevel=4)
 
 
 def _resolver(resolver: Any) -> Resolver | None:

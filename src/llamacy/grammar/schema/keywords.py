@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from llamacy.errors import UnsupportedSchemaError
@@ -56,7 +57,17 @@ def schema_map(places: Places, place: Place, keyword: str) -> dict[str, Place]:
     value: Any = place.schema[keyword]  # type: ignore[index]
     if not isinstance(value, dict):
         raise place.error(f"must be an object of schemas, not {value!r:.100}", keyword)
+    check_names(place, value, keyword)
     return places.children(place, keyword, value)
+
+
+def check_names(place: Place, names: Iterable[Any], keyword: str) -> None:
+    """Refuse names that are no strings, which JSON has none of."""
+    try:
+        "".join(names)
+    except TypeError:
+        name = next(name for name in names if not isinstance(name, str))
+        raise place.error(f"names must be strings, not {name!r:.60}", keyword) from None
 
 
 def name_list(place: Place, value: Any, keyword: str) -> list[str]:

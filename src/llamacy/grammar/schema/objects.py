@@ -7,7 +7,7 @@ from typing import Any
 from llamacy.errors import UnsupportedSchemaError
 from llamacy.grammar.schema import names
 from llamacy.grammar.schema.containers import ContainerReader, Kind, Step, applicators
-from llamacy.grammar.schema.keywords import count, name_list, schema_map
+from llamacy.grammar.schema.keywords import check_names, count, name_list, schema_map
 from llamacy.grammar.schema.location import Place
 from llamacy.grammar.schema.names import Names
 from llamacy.grammar.schema.scalars import read_pattern
@@ -158,6 +158,7 @@ def _dependencies(reader: ContainerReader, place: Place, keyword: str) -> list[t
     value: Any = place.schema[keyword]  # type: ignore[index]
     if not isinstance(value, dict):
         raise place.error(f"must be an object, not {value!r:.100}", keyword)
+    check_names(place, value, keyword)
     found: list[tuple[str, list[str] | Place]] = []
     for name, needed in value.items():
         if keyword == "dependentRequired" or isinstance(needed, list):
