@@ -9,6 +9,8 @@ from llamacy.errors import SchemaError
 
 MAX_DEPTH = 1_000
 MAX_VALUES = 500_000
+_SCALARS = {str, int, float, bool, type(None)}
+_ONLY_OBJECTS = {dict}
 
 
 def check_plain(schema: Any) -> None:
@@ -25,13 +27,15 @@ def check_plain(schema: Any) -> None:
     n_values = 0
     for _ in range(MAX_DEPTH):
         kinds = set(map(type, level))
-        if not any(issubclass(kind, (dict, list)) for kind in kinds):
+        if kinds <= _SCALARS:
             return
         objects, lists = level, []
-        if kinds != {dict}:
+        if kinds != _ONLY_OBJECTS:
             objects = [value for value in level if isinstance(value, dict)]
             lists = [value for value in level if isinstance(value, list)]
-        level = list(chain(chain.from_iterable(map(dict.values, objects)), chain.from_iterable(lists)))
+        level = list(chain.from_iterable(map(dict.values, objects)))
+        if lists:
+            level += chain.from_iterable(lists)
         n_values += len(level)
         if n_values > MAX_VALUES:
             raise SchemaError(
