@@ -184,14 +184,13 @@ class Grammar:
 
         chosen = Policy.from_arguments(policy)
         key: tuple[str | bytes, Policy] | None = None
-        if isinstance(schema, str):
-            key = (schema, chosen)
-        else:
+        is_cached = resolver is None and chosen.strict
+        if not isinstance(schema, str):
             schema = schema_of(schema)
             check_plain(schema)
-            key = _cache_key(schema, chosen)
-        if resolver is not None or not chosen.strict:
-            key = None
+            key = _cache_key(schema, chosen) if is_cached else None
+        elif is_cached:
+            key = (schema, chosen)
         grammar = None if key is None else _cache.get(key)
         if grammar is None:
             from llamacy.grammar.schema.compiler import compile_plain
