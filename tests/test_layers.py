@@ -43,6 +43,8 @@ CORE_ORDER = [
         "custom_sampler",
         "grammar_guard",
         "grammar_sampler",
+        "min_tokens",
+        "reasoning_budget",
         "backend_sampling",
     },
     {"text", "sequence", "scheduler", "mtmd", "audio"},

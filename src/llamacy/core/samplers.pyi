@@ -3,6 +3,7 @@ from typing import Any
 
 from llamacy.core.sampler_base import SamplerBase
 from llamacy.core.vocab import Vocab
+from llamacy.types import AnyBuffer
 
 __all__ = ["Sampler"]
 
@@ -67,3 +68,17 @@ class Sampler(SamplerBase):
     def logit_bias(n_vocab: int, logit_bias: Mapping[int, float] | Iterable[tuple[int, float]]) -> Sampler: ...
     @staticmethod
     def infill(vocab: Vocab) -> Sampler: ...
+    @staticmethod
+    def min_tokens(vocab: Vocab, n: int) -> Sampler: ...
+    @staticmethod
+    def reasoning_budget(
+        vocab: Vocab,
+        budget: int,
+        *,
+        start: str | Iterable[str] = "<think>",
+        end: str | Iterable[str] = "</think>",
+        message: str = "",
+        in_block: bool = False,
+        start_within: int = 0,
+    ) -> Sampler: ...
+    def accept_all(self, tokens: AnyBuffer) -> None: ...

@@ -11,8 +11,10 @@ from llamacy.core._handle cimport SAMPLER, handle_opened
 from llamacy.core._status cimport native_error
 from llamacy.core.grammar_sampler cimport grammar_sampler_new
 from llamacy.core.log cimport log_begin
+from llamacy.core.min_tokens cimport min_tokens_sampler_new
 from llamacy.core.model cimport model_unuse, model_use
-from llamacy.core.sampler_base cimport sampler_set_model
+from llamacy.core.reasoning_budget cimport budget_sampler_new, budget_values
+from llamacy.core.sampler_base cimport sampler_accept, sampler_acquire, sampler_release, sampler_set_model
 from llamacy.core.vocab cimport Vocab, vocab_handle
 from llamacy.native cimport llama as c_llama
 
@@ -445,6 +447,69 @@ cdef class Sampler(SamplerBase):
         if c_llama.llama_vocab_eot(c_vocab) < 0 and c_llama.llama_vocab_eos(c_vocab) < 0:
             raise SamplerError("infill needs a vocabulary with an EOT or EOS token")
         return sampler_wrap(c_llama.llama_sampler_init_infill(c_vocab), "infill", {}, vocab.n_tokens, vocab._model)
+
+    # our own
+
+    @staticmethod
+    def min_tokens(Vocab vocab not None, n):
+        """Rule out all tokens that end a generation until `n` tokens were accepted."""
+        cdef int32_t c_n = _count(n, "n", 0)
+        return sampler_wrap(
+            min_tokens_sampler_new(vocab, c_n), "min_tokens", {"n": c_n}, vocab.n_tokens, vocab._model)
+
+    @staticmethod
+    def reasoning_budget(
+        Vocab vocab not None, budget, *, start="<think>", end="</think>", message="", bint in_block=False,
+        start_within=0,
+    ):
+        """End a block of reasoning after so many tokens, by forcing a message and the end tag.
+
+        Use it first in a chain. Only the first block counts. The end waits for the last character to be whole;
+        `llamacy.core.reasoning_budget` has functions that tell how far it is, and end the block earlier.
+
+        Parameters
+        ----------
+        vocab : Vocab
+            The vocabulary; its model is kept alive.
+        budget : int
+            Tokens between the tags; 0 ends the block at once.
+        start, end : str or sequence of str
+            Tags, as they are in the text; the first of `end` is what is forced.
+        message : str
+            Text that is forced before the end tag.
+        in_block : bool
+            The prompt has begun the block.
+        start_within : int
+            The block must begin in so many tokens; 0 for any number.
+        """
+        values = budget_values(budget, start, end, message, in_block, start_within)
+        return sampler_wrap(
+            budget_sampler_new(vocab, values), "reasoning_budget", values, vocab.n_tokens, vocab._model)
+
+    def accept_all(self, const int32_t[::1] tokens):
+        """Accept tokens one after the other, as `accept` does: those of a prompt, for penalties and dry.
+
+        Raises
+        ------
+        GrammarError
+            The grammar does not allow a token; those before it were accepted.
+        SamplerError
+            There is no such token; nothing was changed.
+
+        Thread safety: releases the GIL.
+        """
+        cdef Py_ssize_t i
+        cdef int32_t end = self._n_vocab if self._n_vocab else INT32_MAX
+        for i in range(tokens.shape[0]):
+            if not 0 <= tokens[i] < end:
+                raise SamplerError(f"there is no token {tokens[i]}" + (f" among {end}" if self._n_vocab else ""))
+        with nogil:
+            sampler_acquire(self)
+            try:
+                for i in range(tokens.shape[0]):
+                    sampler_accept(self, tokens[i])
+            finally:
+                sampler_release(self)
 
 
 cdef _grammar(Vocab vocab, str kind, str text, str root, patterns, tokens, bint special):

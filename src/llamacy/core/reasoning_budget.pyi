@@ -1,0 +1,6 @@
+from llamacy.core.sampler_base import SamplerBase
+
+__all__ = ["end_reasoning", "reasoning_state"]
+
+def reasoning_state(sampler: SamplerBase) -> str | None: ...
+def end_reasoning(sampler: SamplerBase) -> bool: ...
