@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from llamacy.core.candidates import Candidates
-from llamacy.core.reasoning_budget import end_reasoning, reasoning_state
+from llamacy.core.reasoning_budget import closing_tokens, end_reasoning, reasoning_state
 from llamacy.core.sampler import Sampler, SamplerChain
 from llamacy.errors import SamplerError
 
@@ -311,6 +311,20 @@ def test_forced_token_that_is_ruled_out_raises(vocab):
 def test_wrong_arguments_raise(vocab, arguments, error):
     with pytest.raises(error):
         Sampler.reasoning_budget(vocab, **({"budget": 1} | arguments))
+
+
+def test_end_has_no_space_before_it_where_the_tokenizer_would_put_one(llama_model):
+    vocab = llama_model.vocab
+    assert vocab.piece(vocab.tokenize("</think>", add_special=False)[0]) == b" "
+    for text in ("</think>", "Enough.\n</think>", "\n</think>", "€ </think>"):
+        pieces = [vocab.piece(token, special=True) for token in closing_tokens(vocab, text)]
+        assert b"".join(pieces).decode() == text
+    sampler = Sampler.reasoning_budget(vocab, 0, in_block=True)
+    tokens = []
+    while (token := forced(sampler, vocab)) is not None:
+        tokens.append(token)
+        sampler.accept(token)
+    assert tokens == closing_tokens(vocab, "</think>")
 
 
 def test_accept_all_is_accept_of_each_token(vocab):

@@ -1,6 +1,8 @@
 from llamacy.core.sampler_base import SamplerBase
+from llamacy.core.vocab import Vocab
 
-__all__ = ["end_reasoning", "reasoning_state"]
+__all__ = ["closing_tokens", "end_reasoning", "reasoning_state"]
 
+def closing_tokens(vocab: Vocab, text: str) -> list[int]: ...
 def reasoning_state(sampler: SamplerBase) -> str | None: ...
 def end_reasoning(sampler: SamplerBase) -> bool: ...

@@ -12,7 +12,7 @@ from llamacy.core.sampler_base cimport SamplerBase, sampler_handle
 from llamacy.core.vocab cimport Vocab, vocab_handle
 from llamacy.native cimport llama as c_llama
 
-__all__ = ["end_reasoning", "reasoning_state"]
+__all__ = ["closing_tokens", "end_reasoning", "reasoning_state"]
 
 cdef extern from "_budget_sampler.h" namespace "llamacy" nogil:
     cppclass tag_matcher:
@@ -57,9 +57,9 @@ cdef llama_sampler* budget_sampler_new(Vocab vocab, dict values) except NULL:
         c.starts.push_back(tag_matcher(text.encode()))
     for text in values["end"]:
         c.ends.push_back(tag_matcher(text.encode()))
-    for token in budget_forced_tokens(vocab, values):
+    for token in closing_tokens(vocab, values["message"] + values["end"][0]):
         c.forced.push_back(token)
-    if not values["message"] and b"".join([vocab.piece(token, special=True) for token in c.forced]) == end:
+    if not values["message"] and _spelled(vocab, c.forced) == end:
         for token in c.forced:
             size += len(vocab.piece(token, special=True))
             c.forced_sizes.push_back(size)
@@ -77,15 +77,6 @@ cdef dict budget_values(object budget, object start, object end, object message,
         "budget": _count(budget, "budget"), "start": _tags(start, "start"), "end": _tags(end, "end"),
         "message": message, "in_block": in_block, "start_within": _count(start_within, "start_within"),
     }
-
-
-cdef object budget_forced_tokens(Vocab vocab, dict values):
-    """Return the tokens that are forced, an array of int32."""
-    text = values["message"] + values["end"][0]
-    tokens = vocab.tokenize(text, add_special=False, parse_special=True)
-    if not tokens:
-        raise ValueError(f"the vocabulary has no tokens for the end tag {values['end'][0]!r}")
-    return tokens
 
 
 cdef tuple _tags(object tags, str name):
@@ -115,6 +106,34 @@ cdef int32_t budget_forced_token(llama_sampler* sampler) noexcept nogil:
 cdef bint budget_in_block(llama_sampler* sampler) noexcept nogil:
     cdef budget_state* state = find_budget(sampler)
     return state != NULL and 1 <= budget_phase_of(state[0]) <= 3
+
+
+def closing_tokens(Vocab vocab not None, str text not None):
+    """Return the tokens that are forced to end a block with a text: a message and the end tag.
+
+    Returns
+    -------
+    list of int
+        They spell just the text where the vocabulary can, without the space that some tokenizers put before a text.
+
+    Raises
+    ------
+    ValueError
+        The text makes no tokens.
+    """
+    tokens = list(vocab.tokenize(text, add_special=False, parse_special=True))
+    if _spelled(vocab, tokens) != text.encode():
+        longer = list(vocab.tokenize("\n" + text, add_special=False, parse_special=True))
+        for i in range(1, len(longer)):
+            if _spelled(vocab, longer[:i]).endswith(b"\n") and _spelled(vocab, longer[i:]) == text.encode():
+                return longer[i:]
+    if not tokens:
+        raise ValueError(f"the vocabulary has no tokens for {text!r}, which is to end the reasoning")
+    return tokens
+
+
+cdef bytes _spelled(Vocab vocab, list tokens):
+    return b"".join([vocab.piece(token, special=True) for token in tokens])
 
 
 def reasoning_state(SamplerBase sampler not None):
