@@ -137,7 +137,7 @@ def test_empty_prompt_begins_with_the_bos_token(smollm2):
 @pytest.mark.parametrize(
     ("kwargs", "error"),
     [
-        ({"temperature": -1.0}, ValueError),
+        ({"temperature": float("inf")}, ValueError),
         ({"temperature": float("nan")}, ValueError),
         ({"temperature": "hot"}, TypeError),
         ({"top_p": 1.5}, ValueError),

@@ -77,7 +77,7 @@ class Slot:
             self.end(current)
             scheduler.reset(sequence)
             sequence.extend(tokens)
-            sequence.sampler = options.chain() if max_tokens > 0 else None
+            sequence.sampler = options.chain(self._vocab, tokens, n_ctx=sequence.capacity) if max_tokens > 0 else None
             sequence.grammar = grammar
             sequence.grammar_first = grammar_first
             scheduler.add(sequence)
