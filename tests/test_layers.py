@@ -43,6 +43,7 @@ CORE_ORDER = [
         "custom_sampler",
         "grammar_guard",
         "grammar_sampler",
+        "dry_sampler",
         "min_tokens",
         "reasoning_budget",
         "backend_sampling",

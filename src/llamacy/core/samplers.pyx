@@ -8,9 +8,8 @@ from libc.stdint cimport INT32_MAX, INT32_MIN, int32_t, uint32_t
 from libc.stdlib cimport free, malloc
 
 from llamacy.core._handle cimport SAMPLER, handle_opened
-from llamacy.core._status cimport native_error
+from llamacy.core.dry_sampler cimport dry_breakers, dry_sampler_new
 from llamacy.core.grammar_sampler cimport grammar_sampler_new
-from llamacy.core.log cimport log_begin
 from llamacy.core.min_tokens cimport min_tokens_sampler_new
 from llamacy.core.model cimport model_unuse, model_use
 from llamacy.core.reasoning_budget cimport budget_sampler_new, budget_values
@@ -24,7 +23,6 @@ __all__ = ["Sampler"]
 
 cdef enum:
     MAX_LAST_N = 1 << 24                # penalties and dry keep so many tokens in memory from the start
-    MAX_BREAKER = 40                    # bytes of a dry sequence breaker; llama.cpp cuts longer ones
 
 # llama.cpp draws a seed of its own
 cdef object _RANDOM = c_llama.LLAMA_DEFAULT_SEED
@@ -340,44 +338,14 @@ cdef class Sampler(SamplerBase):
         """
         cdef float c_multiplier = _number(dry_multiplier, "dry_multiplier", 0, INFINITY)
         cdef float c_base = _number(dry_base, "dry_base", 1, INFINITY)
-        cdef const c_llama.llama_vocab* c_vocab = _text_vocab(vocab)
-        cdef const char** c_breakers
-        cdef llama_sampler* ptr
-        cdef size_t i, n
         cdef int32_t c_allowed = _count(dry_allowed_length, "dry_allowed_length", 0)
         cdef int32_t c_last_n = _count(dry_penalty_last_n, "dry_penalty_last_n", 0, MAX_LAST_N)
-        if isinstance(seq_breakers, str):
-            raise TypeError("seq_breakers is a sequence of texts, not one")
-        breakers = tuple(seq_breakers)
-        encoded = [breaker.encode() for breaker in breakers]
-        for breaker in encoded:
-            if not 1 <= len(breaker) <= MAX_BREAKER or b"\0" in breaker:
-                raise ValueError(
-                    f"a sequence breaker has 1 to {MAX_BREAKER} bytes and no NUL, unlike {breaker.decode()!r}"
-                )
-        n = len(encoded)
-        c_breakers = <const char**>malloc((n + 1) * sizeof(char*))
-        if c_breakers == NULL:
-            raise MemoryError()
-        try:
-            for i in range(n):
-                c_breakers[i] = encoded[i]
-            model_use(vocab._model)
-            try:
-                log_begin()
-                with nogil:
-                    ptr = c_llama.llama_sampler_init_dry(
-                        c_vocab, c_multiplier, c_base, c_allowed, c_last_n, c_breakers, n)
-                return sampler_wrap(
-                    ptr, "dry",
-                    {"dry_multiplier": dry_multiplier, "dry_base": dry_base, "dry_allowed_length": c_allowed,
-                     "dry_penalty_last_n": c_last_n, "seq_breakers": breakers}, vocab.n_tokens, vocab._model)
-            finally:
-                model_unuse(vocab._model)
-        except (IndexError, RuntimeError) as error:
-            raise native_error(SamplerError, f"llama.cpp: {error}") from None
-        finally:
-            free(c_breakers)
+        _text_vocab(vocab)
+        breakers = dry_breakers(seq_breakers)
+        return sampler_wrap(
+            dry_sampler_new(vocab, c_multiplier, c_base, c_allowed, c_last_n, breakers), "dry",
+            {"dry_multiplier": dry_multiplier, "dry_base": dry_base, "dry_allowed_length": c_allowed,
+             "dry_penalty_last_n": c_last_n, "seq_breakers": breakers}, vocab.n_tokens, vocab._model)
 
     @staticmethod
     def adaptive_p(double target, double decay=0.9, seed=_RANDOM):
