@@ -240,24 +240,18 @@ def test_end_reasoning_waits_for_a_whole_character(vocab):
 
 def test_end_reasoning_from_another_thread_while_a_chain_samples(vocab):
     chain = SamplerChain([Sampler.reasoning_budget(vocab, 10**6, in_block=True), Sampler.dist(1)])
-    ended = threading.Event()
     token = vocab.tokenize(" one", add_special=False)[0]
-
-    def end():
-        assert end_reasoning(chain)
-        ended.set()
-
-    thread = threading.Thread(target=end)
-    n_accepted = 0
-    while reasoning_state(chain) == "counting":
-        if n_accepted == 3:
-            thread.start()
-        assert not ended.is_set() or n_accepted < 10**5
+    ended = []
+    thread = threading.Thread(target=lambda: ended.append(end_reasoning(chain)))
+    for _ in range(3):
         chain.apply(row(vocab))
-        if reasoning_state(chain) == "counting":
-            chain.accept(token)
-        n_accepted += 1
+        chain.accept(token)
+    thread.start()
+    while reasoning_state(chain) == "counting":
+        chain.apply(row(vocab))
+        chain.accept(token)
     thread.join()
+    assert ended == [True]
     assert reasoning_state(chain) == "forcing"
     chain.close()
 

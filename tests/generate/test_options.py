@@ -114,6 +114,9 @@ def test_unknown_option_raises(arguments, match):
         {"suppress_tokens": [-1]},
         {"reasoning_budget": -2},
         {"reasoning_start_max_tokens": -1},
+        {"reasoning_start": ""},
+        {"reasoning_end": []},
+        {"reasoning_end": ["</think>", ""]},
     ],
     ids=str,
 )
@@ -227,3 +230,23 @@ def test_wrong_order_raises(samplers, match):
 def test_option_that_another_one_turns_off_raises(arguments, match):
     with pytest.raises(ValueError, match=match):
         SamplingOptions(**arguments)
+
+
+@pytest.mark.parametrize("arguments", [{"mirostat_mode": 2}, {"samplers": ""}], ids=str)
+def test_option_that_is_off_may_be_turned_off_by_another_one(arguments):
+    off = {
+        "repeat_penalty": 1,
+        "frequency_penalty": 0,
+        "presence_penalty": 0,
+        "dry_multiplier": 0,
+        "top_n_sigma": 0,
+        "top_k": 0,
+        "typical_p": 1,
+        "top_p": 1,
+        "min_p": 0,
+        "xtc_probability": 0,
+        "dynatemp_range": 0,
+        "adaptive_target": -0.5,
+    }
+    options = SamplingOptions(**arguments, **off)
+    assert (options.top_k, options.top_p) == (0, 1)

@@ -152,7 +152,7 @@ def _biases(options: SamplingOptions, vocab: Vocab) -> dict[int, float]:
 
 def _reasoning_budget(options: SamplingOptions, vocab: Vocab, biases: dict[int, float]) -> Sampler:
     message = options.reasoning_budget_message or ""
-    end = options.reasoning_end if isinstance(options.reasoning_end, str) else next(iter(options.reasoning_end), "")
+    end = options.reasoning_end if isinstance(options.reasoning_end, str) else next(iter(options.reasoning_end))
     for token in closing_tokens(vocab, message + end) if biases else ():
         if biases.get(token) == -math.inf:
             raise ValueError(

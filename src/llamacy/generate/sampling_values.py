@@ -64,6 +64,22 @@ _SWITCHES = {
     "temperature": ("temperature", "dynatemp_range"),
 }
 
+# whether the value of such an option turns it off; the temperature always does something
+_OFF: dict[str, Callable[[float], bool]] = {
+    "repeat_penalty": lambda value: value == 1,
+    "frequency_penalty": lambda value: value == 0,
+    "presence_penalty": lambda value: value == 0,
+    "dry_multiplier": lambda value: value == 0,
+    "top_n_sigma": lambda value: value <= 0,
+    "top_k": lambda value: value <= 0,
+    "typical_p": lambda value: value == 1,
+    "top_p": lambda value: value == 1,
+    "min_p": lambda value: value == 0,
+    "xtc_probability": lambda value: value == 0,
+    "dynatemp_range": lambda value: value == 0,
+    "adaptive_target": lambda value: value < 0,
+}
+
 # infill compares each candidate with all others
 _MAX_INFILL = 1000
 
@@ -109,7 +125,7 @@ def check_together(options: SamplingOptions) -> None:
 
 def _refuse(options: SamplingOptions, name: str, why: str) -> None:
     value = getattr(options, name)
-    if value != options.__dataclass_fields__[name].default:
+    if value != options.__dataclass_fields__[name].default and not (name in _OFF and _OFF[name](value)):
         raise ValueError(f"{name}={value!r} would have no effect: {why}; leave one of them out")
 
 
@@ -175,7 +191,10 @@ def _texts(name: str, value: object) -> tuple[str, ...]:
 
 
 def _tags(name: str, value: object) -> str | tuple[str, ...]:
-    return value if isinstance(value, str) else _texts(name, value)
+    tags = (value,) if isinstance(value, str) else _texts(name, value)
+    if not tags or "" in tags:
+        raise ValueError(f"{name} must be a text that is not empty, or several, not {value!r}")
+    return value if isinstance(value, str) else tags
 
 
 def _tokens(name: str, value: object) -> tuple[int, ...]:
