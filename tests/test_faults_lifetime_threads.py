@@ -484,8 +484,8 @@ def test_lt_016_ctrl_c_during_the_prompt_of_a_completion(slow_model: Model, inte
     with Llama(slow_model, n_ctx=4096, n_ubatch=64, **ONE_THREAD) as llm:
         first = llm.create_completion("the cat", max_tokens=6, temperature=0)
         interrupt(0.15)
-        with pytest.raises(KeyboardInterrupt):
-            llm.create_completion([1] + [261 + index % 26 for index in range(4000)], max_tokens=8)
+        aborted = llm.create_completion([1] + [261 + index % 26 for index in range(4000)], max_tokens=8)
+        assert aborted["choices"][0]["finish_reason"] == "abort"
         again = llm.create_completion("the cat", max_tokens=6, temperature=0)
         assert again["choices"] == first["choices"]
 
@@ -495,8 +495,10 @@ def test_lt_016_ctrl_c_during_generation(slow_model: Model, interrupt: Callable[
     with Llama(slow_model, n_ctx=8192, **ONE_THREAD) as llm:
         first = llm.create_completion("the cat", max_tokens=6, temperature=0)
         interrupt(0.2)
-        with pytest.raises(KeyboardInterrupt):
-            list(llm.create_completion("the cat", max_tokens=8000, temperature=0, stream=stream))
+        result = llm.create_completion("the cat", max_tokens=8000, temperature=0, stream=stream)
+        last = list(result)[-1] if stream else result
+        assert last["choices"][0]["finish_reason"] == "abort"
+        assert last["usage"]["completion_tokens"] < 8000
         again = llm.create_completion("the cat", max_tokens=6, temperature=0)
         assert again["choices"] == first["choices"]
 

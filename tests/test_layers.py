@@ -48,7 +48,7 @@ CORE_ORDER = [
         "reasoning_budget",
         "backend_sampling",
     },
-    {"text", "sequence", "scheduler", "mtmd", "audio"},
+    {"text", "sequence", "step", "scheduler", "mtmd", "audio"},
     {"stream"},
 ]
 

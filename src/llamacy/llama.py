@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 import logging
-from array import array
-from collections.abc import Generator, Iterator, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, overload
 
+from llamacy.core.adapter import LoraAdapter
 from llamacy.core.context import Context
 from llamacy.core.model import Model
-from llamacy.core.scheduler import Scheduler
-from llamacy.core.sequence import Sequence as _Sequence
-from llamacy.core.text import TextAssembler
-from llamacy.generate.completion import Chunk, Completion
-from llamacy.generate.constraint import grammar_sampler
-from llamacy.generate.options import SamplingOptions
-from llamacy.generate.request import Slot
+from llamacy.generate.arguments import split_arguments
+from llamacy.generate.complete import TextRequest, usage_apart
+from llamacy.generate.engine import Engine, ending
+from llamacy.generate.prompts import checked_tokens
+from llamacy.generate.spellings import translated
 from llamacy.types import StrPath
 
 if TYPE_CHECKING:
-    from llamacy.core.stream import TokenStream
-    from llamacy.grammar import Grammar
+    from typing_extensions import Unpack
+
+    from llamacy.core.threadpool import ThreadPool
+    from llamacy.generate import responses
+    from llamacy.generate.arguments import RequestArguments, TokenArguments
+
+    Prompt = str | bytes | Sequence[int]
 
 __all__ = ["Llama"]
-
-_Item = TypeVar("_Item")
 
 # positions that a context gets when the caller doesn't say: enough for most, and little memory
 _DEFAULT_N_CTX = 4096
@@ -57,10 +57,21 @@ class Llama:
         Threads for one token and for a prompt; half of the CPUs at hand, and all of them.
     seed
         Seed for requests that give none; drawn anew for each request by default.
+    context_shift
+        Go on when the context is full, by dropping the older half of what it holds; without it the generation ends
+        there with the finish reason ``"length"``.
+    n_keep
+        Tokens at the beginning of the prompt that a shift, or `truncate_prompt`, leaves in place; -1 for all of it.
+    spm_infill
+        With a suffix, give the model the suffix first.
+    lora_path, lora_scale
+        A LoRA adapter for all requests, and its scale.
     verbose
         Show llama.cpp's log on standard error, unless `logging` is set up to do something else with it.
     **params
-        Further parameters of `ModelParams` and `ContextParams`, by name.
+        Further parameters of `ModelParams` and `ContextParams`, by name, also as llama-cpp-python spells them
+        (`embedding`, `flash_attn`, `use_mmap`, `use_mlock`, …). With `n_seq_max`, so many choices of a request are
+        generated at once; they share the context unless `kv_unified` is False.
 
     Raises
     ------
@@ -68,6 +79,8 @@ class Llama:
         The model can't be loaded.
     ContextCreateError
         The context can't be created, in most cases for want of memory.
+    MemoryOperationError
+        The memory of the model can't be shifted, but `context_shift` asks for it.
     TypeError, ValueError
         A parameter is wrong or does not exist.
 
@@ -85,12 +98,25 @@ class Llama:
         n_threads: int | None = None,
         n_threads_batch: int | None = None,
         seed: int | None = None,
+        context_shift: bool = False,
+        n_keep: int = 0,
+        spm_infill: bool = False,
+        lora_path: StrPath | None = None,
+        lora_scale: float = 1.0,
         verbose: bool = False,
         **params: Any,
     ) -> None:
+        self._arguments = {
+            "n_ctx": n_ctx, "n_batch": n_batch, "n_ubatch": n_ubatch, "n_threads": n_threads,
+            "n_threads_batch": n_threads_batch, "seed": seed, "context_shift": context_shift, "n_keep": n_keep,
+            "spm_infill": spm_infill, "lora_path": lora_path, "lora_scale": lora_scale, "verbose": verbose, **params,
+        }  # fmt: skip
         if verbose:
             _log_to_stderr()
+        params = translated(params)
         model_params = {name: params.pop(name) for name in list(params) if name in _MODEL_PARAMS}
+        if params.get("n_seq_max", 1) > 1:
+            params.setdefault("kv_unified", True)
         if isinstance(model_path, Model):
             if model_params:
                 raise TypeError(f"the model is loaded already, so {', '.join(model_params)} can't be given")
@@ -109,13 +135,18 @@ class Llama:
                 n_threads_batch=n_threads_batch,
                 **params,
             )
+            if lora_path is not None:
+                self._context.set_adapters_lora([(LoraAdapter(self._model, lora_path), lora_scale)])
+            self._n_ctx = min(n_ctx, self._context.n_ctx_seq)
+            self._engine = Engine(self._context, self._n_ctx, context_shift=context_shift, n_keep=n_keep)
         except BaseException:
+            if hasattr(self, "_context"):
+                self._context.close()
             self._close_model()
             raise
-        self._n_ctx = min(n_ctx, self._context.n_ctx_seq)
         self._seed = seed
+        self._spm_infill = spm_infill
         self._vocab = self._model.vocab
-        self._slot = Slot(Scheduler(self._context), _Sequence(0, self._n_ctx), self._vocab)
 
     @classmethod
     def from_pretrained(
@@ -231,13 +262,7 @@ class Llama:
     # generating
 
     def generate(
-        self,
-        tokens: Sequence[int],
-        *,
-        max_tokens: int | None = None,
-        grammar: Grammar | None = None,
-        grammar_first: bool = False,
-        **sampling: Any,
+        self, tokens: Sequence[int], *, max_tokens: int | None = None, **options: Unpack[TokenArguments]
     ) -> Generator[int, None, None]:
         """Generate tokens one by one.
 
@@ -247,10 +272,9 @@ class Llama:
             The prompt.
         max_tokens
             Most tokens to generate; up to the end of the context by default.
-        grammar, grammar_first
-            As for `create_completion`. When the grammar lets nothing follow, no token that ends the generation comes.
-        **sampling
-            Options of `SamplingOptions`: temperature, top_k, top_p, min_p, seed.
+        **options
+            Of `RequestOptions` and `SamplingOptions`. When a grammar lets nothing follow, no token that ends the
+            generation comes.
 
         Yields
         ------
@@ -266,27 +290,33 @@ class Llama:
         ValueError
             The prompt is empty.
         """
-        options = self._options(sampling)
-        stream = self._begin(self._checked(tokens), max_tokens, options, grammar, grammar_first)
-        return self._ending(stream, stream)
+        request, sampling = split_arguments(self._seeded(options), ("max_tokens",))
+        prompt = self._engine.prompt(checked_tokens(self._vocab, tokens), max_tokens, request)
+        slots = self._engine.slots
+        streams = slots.begin(self._engine.jobs(prompt, 1, max_tokens, request, sampling), timeout_s=request.timeout_s)
+        return ending(streams[0], lambda: slots.end(streams))
 
     @overload
     def create_completion(
-        self, prompt: str | Sequence[int], max_tokens: int | None = 16, temperature: float = 0.8, top_k: int = 40,
-        top_p: float = 0.95, min_p: float = 0.05, seed: int | None = None, stop: str | Sequence[str] | None = None,
-        stream: Literal[False] = False, *, grammar: Grammar | None = None, grammar_first: bool = False,
-    ) -> Chunk: ...  # fmt: skip
+        self, prompt: Prompt | Sequence[Prompt], max_tokens: int | None = 16, temperature: float = 0.8,
+        top_k: int = 40, top_p: float = 0.95, min_p: float = 0.05, seed: int | None = None,
+        stop: str | Sequence[str] | None = None, stream: Literal[False] = False, *, suffix: str | None = None,
+        echo: bool = False, logprobs: int | None = None, n: int = 1, best_of: int | None = None,
+        model: str | None = None, stream_options: Mapping[str, Any] | None = None, **options: Unpack[RequestArguments],
+    ) -> responses.Completion: ...  # fmt: skip
 
     @overload
     def create_completion(
-        self, prompt: str | Sequence[int], max_tokens: int | None = 16, temperature: float = 0.8, top_k: int = 40,
-        top_p: float = 0.95, min_p: float = 0.05, seed: int | None = None, stop: str | Sequence[str] | None = None,
-        *, stream: Literal[True], grammar: Grammar | None = None, grammar_first: bool = False,
-    ) -> Iterator[Chunk]: ...  # fmt: skip
+        self, prompt: Prompt | Sequence[Prompt], max_tokens: int | None = 16, temperature: float = 0.8,
+        top_k: int = 40, top_p: float = 0.95, min_p: float = 0.05, seed: int | None = None,
+        stop: str | Sequence[str] | None = None, *, stream: Literal[True], suffix: str | None = None,
+        echo: bool = False, logprobs: int | None = None, n: int = 1, best_of: int | None = None,
+        model: str | None = None, stream_options: Mapping[str, Any] | None = None, **options: Unpack[RequestArguments],
+    ) -> Iterator[responses.Completion]: ...  # fmt: skip
 
     def create_completion(
         self,
-        prompt: str | Sequence[int],
+        prompt: Prompt | Sequence[Prompt],
         max_tokens: int | None = 16,
         temperature: float = 0.8,
         top_k: int = 40,
@@ -296,37 +326,56 @@ class Llama:
         stop: str | Sequence[str] | None = None,
         stream: bool = False,
         *,
-        grammar: Grammar | None = None,
-        grammar_first: bool = False,
-    ) -> Chunk | Iterator[Chunk]:
+        suffix: str | None = None,
+        echo: bool = False,
+        logprobs: int | None = None,
+        n: int = 1,
+        best_of: int | None = None,
+        model: str | None = None,
+        stream_options: Mapping[str, Any] | None = None,
+        **options: Unpack[RequestArguments],
+    ) -> responses.Completion | Iterator[responses.Completion]:
         """Continue a text.
 
         Parameters
         ----------
         prompt
-            The text, or its tokens.
+            The text, or its tokens; or several, each of which gets its choices.
         max_tokens
-            Most tokens to generate; None or -1 for up to the end of the context.
+            Most tokens to generate, 16 by default; None or -1 for up to the end of the context.
         temperature, top_k, top_p, min_p, seed
             As for `SamplingOptions`.
         stop
             The text ends before the first of these strings.
         stream
             Return an iterator of chunks instead of the whole.
-        grammar
-            A `llamacy.grammar.Grammar` that the text obeys: it is the beginning of a text of the grammar, and a whole
-            one when the finish reason is ``"stop"`` and no stop string cut it. Cut off by `max_tokens`, it may end in
-            U+FFFD, for a character of which only some bytes came. A lazy grammar holds from its trigger.
-        grammar_first
-            Choose among the tokens that the grammar allows at once. By default it is asked about the token that was
-            chosen, and only when it refuses that one the choice is made again among those that it allows.
+        suffix
+            Text that comes after what is generated, for models that were trained to fill in.
+        echo
+            Let the text begin with the prompt.
+        logprobs
+            Tell the log-probability of each token, and so many of the likeliest ones at its place; with `echo` for the
+            prompt as well. A token that ends the generation is told, though it leaves no text; those that a stop string
+            cut off are not. `text_offset` counts characters of the text as it is returned.
+        n, best_of
+            Choices for each prompt; the likeliest ones (by the mean log-probability of their tokens) of `best_of`. The
+            i-th has `seed` + i.
+        model
+            Name that the response shows; the model's own by default.
+        stream_options
+            ``{"include_usage": True}`` puts the usage into a chunk of its own, as OpenAI does; by default the last
+            chunk has it.
+        **options
+            Of `RequestOptions` (grammar, logits_processor, stopping_criteria, timeout_s, cache_prompt, …), and further
+            ones of `SamplingOptions`.
 
         Returns
         -------
         dict, or iterator of dict
-            In the shape of OpenAI's text completion, with the ``"seed"`` that was used. The finish reason is ``"stop"``
-            (the model ended, the grammar lets nothing follow, or a stop string), ``"length"`` (`max_tokens`, or the
-            context is full) or ``"abort"``.
+            In the shape of OpenAI's text completion, with the `seed` and `max_tokens` that were used. The finish reason
+            is ``"stop"`` (the model ended, the grammar lets nothing follow, a criterion, or a stop string, which
+            `stop_reason` then tells), ``"length"`` (`max_tokens`, or the context is full) or ``"abort"`` (`abort`,
+            Ctrl-C, or `timeout_s`; the text is what there was).
 
         Raises
         ------
@@ -338,31 +387,93 @@ class Llama:
             llama.cpp can't use the grammar, or no token that it allows is left: samplers rule them out, or the model
             has none.
         TypeError, ValueError
-            An option is wrong.
+            An option is wrong, or there is none of that name.
         """
-        options = self._options(
-            {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p, "seed": seed}
+        arguments: dict[str, Any] = {
+            "temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p, "seed": seed, **options,
+        }  # fmt: skip
+        known = (
+            "max_tokens", "stop", "stream", "suffix", "echo", "logprobs", "n", "best_of", "model", "stream_options",
+        )  # fmt: skip
+        request, sampling = split_arguments(self._seeded(arguments), known)
+        text = TextRequest(
+            self._engine,
+            prompt,
+            suffix=suffix,
+            max_tokens=max_tokens,
+            stop=stop,
+            echo=echo,
+            logprobs=logprobs,
+            n=n,
+            best_of=best_of,
+            model_name=model,
+            suffix_first=self._spm_infill,
+            request=request,
+            options=sampling,
         )
-        stops = (stop,) if isinstance(stop, str) else tuple(stop or ())
-        tokens = self._prompt_tokens(prompt)
-        name = self._model.name or Path(self._model.path or "").name
-        assembler = TextAssembler(self._vocab, stops)
+        apart = usage_apart(stream_options)
         if stream:
-            generated = self._begin(tokens, max_tokens, options, grammar, grammar_first)
-            completion = Completion(generated, assembler, len(tokens), options.drawn_seed, name)
-            return self._ending(completion.chunks(), generated)
-        with self._slot.lock:
-            generated = self._begin(tokens, max_tokens, options, grammar, grammar_first)
-            try:
-                return Completion(generated, assembler, len(tokens), options.drawn_seed, name).result()
-            finally:
-                self._slot.end(generated)
+            text.check_stream()
+            return self._engine.stream(text.run, lambda: text.writer.chunks(usage_apart=apart))
+        result: responses.Completion = self._engine.whole(text.run, text.result)
+        return result
 
     __call__ = create_completion
 
     def abort(self) -> None:
         """Stop the request that runs, from any thread; it ends with the finish reason ``"abort"``."""
-        self._slot.scheduler.abort()
+        self._engine.slots.scheduler.abort()
+
+    def reset(self) -> None:
+        """Forget the tokens that the context holds, so that the next request computes its prompt afresh.
+
+        Raises
+        ------
+        ConcurrentUseError
+            Another thread reads a stream.
+        """
+        self._engine.slots.reset()
+
+    # threads
+
+    @property
+    def n_threads(self) -> int:
+        """Threads for one token; may be set."""
+        return self._context.n_threads
+
+    @n_threads.setter
+    def n_threads(self, n_threads: int) -> None:
+        self._context.set_n_threads(n_threads, self._context.n_threads_batch)
+
+    @property
+    def n_threads_batch(self) -> int:
+        """Threads for a prompt; may be set."""
+        return self._context.n_threads_batch
+
+    @n_threads_batch.setter
+    def n_threads_batch(self, n_threads_batch: int) -> None:
+        self._context.set_n_threads(self._context.n_threads, n_threads_batch)
+
+    def attach_threadpool(self, threadpool: ThreadPool, threadpool_batch: ThreadPool | None = None) -> None:
+        """Compute on these threads from now on; they are kept alive as long as they are used.
+
+        Parameters
+        ----------
+        threadpool
+            For one token, and for prompts too unless `threadpool_batch` is given.
+        threadpool_batch
+            For prompts.
+
+        Raises
+        ------
+        ClosedError
+            A pool is closed.
+        """
+        self._context.attach_threadpool(threadpool, threadpool_batch)
+
+    def detach_threadpool(self) -> None:
+        """Compute on llama.cpp's own threads again."""
+        self._context.detach_threadpool()
 
     # lifetime
 
@@ -375,7 +486,7 @@ class Llama:
             Another thread generates; `abort` it first.
         """
         self._context.close()
-        self._slot.scheduler.close()
+        self._engine.slots.close()
         self._close_model()
 
     def __enter__(self) -> Llama:
@@ -384,65 +495,25 @@ class Llama:
     def __exit__(self, *exc_info: object) -> None:
         self.close()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle what it was made with: loading it loads the model anew."""
+        path = self._model.path
+        if not self._owns_model or path is None:
+            raise TypeError(
+                "a Llama of a model that was handed in can't be pickled; make it with the path of the model"
+            )
+        return _make, (path, self._arguments)
+
     def _close_model(self) -> None:
         if self._owns_model:
             self._model.close()
 
-    def _options(self, arguments: dict[str, Any]) -> SamplingOptions:
-        if arguments.get("seed") is None:
-            arguments = {**arguments, "seed": self._seed}
-        return SamplingOptions.from_arguments(arguments)
+    def _seeded(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {**arguments, "seed": self._seed} if arguments.get("seed") is None else arguments
 
-    def _prompt_tokens(self, prompt: str | Sequence[int]) -> array[int]:
-        if not isinstance(prompt, (str, bytes)):
-            return self._checked(prompt)
-        tokens = self._vocab.tokenize(prompt, parse_special=True)
-        if not tokens:
-            first = self._vocab.bos if self._vocab.bos is not None else self._vocab.eos
-            if first is None:
-                raise ValueError("the prompt is empty, and the model has no token to begin with")
-            tokens.append(first)
-        return tokens
 
-    def _checked(self, tokens: Sequence[int]) -> array[int]:
-        if isinstance(tokens, (bytes, bytearray)):
-            raise TypeError("tokens must be ids; convert text with tokenize() first")
-        ids = array("i", tokens)
-        if not ids:
-            raise ValueError("the prompt has no tokens")
-        return ids
-
-    def _begin(
-        self,
-        tokens: array[int],
-        max_tokens: int | None,
-        options: SamplingOptions,
-        grammar: Grammar | None,
-        grammar_first: bool,
-    ) -> TokenStream:
-        if grammar_first and grammar is None:
-            raise ValueError("grammar_first says how a grammar is applied, but there is no grammar")
-        room = self._n_ctx - len(tokens)
-        if max_tokens is None or max_tokens == -1:
-            max_tokens = room
-        elif isinstance(max_tokens, bool) or not isinstance(max_tokens, int) or max_tokens < 0:
-            raise ValueError(f"max_tokens must be an int from 0, or -1 or None for no limit, not {max_tokens!r}")
-        constraint = None if grammar is None else grammar_sampler(grammar, self._vocab)
-        return self._slot.begin(tokens, max(min(max_tokens, room), 0), options, constraint, grammar_first=grammar_first)
-
-    def _ending(self, items: Iterator[_Item], stream: TokenStream) -> Generator[_Item, None, None]:
-        """Return a generator of the items that ends the request however it ends, also when dropped before it began."""
-
-        def run() -> Generator[Any, None, None]:
-            try:
-                yield None
-                yield from items
-            finally:
-                self._slot.end(stream)
-
-        generator = run()
-        next(generator)  # from here on, closing it runs the `finally`
-        return generator
+def _make(model_path: str, arguments: dict[str, Any]) -> Llama:
+    return Llama(model_path, **arguments)
 
 
 def _log_to_stderr() -> None:

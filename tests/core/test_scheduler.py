@@ -120,7 +120,7 @@ def test_failed_decode_moves_no_cursor(make_scheduler):
 @pytest.mark.parametrize("name", ["smollm2", "rwkv7", "qwen35"])
 def test_abort_in_a_prompt_goes_on_rightly_afterwards(make_model, make_context, closing, smollm2_model, name):
     if name == "smollm2":
-        model, prompt = smollm2_model, [28, 216] * 1000
+        model, prompt = smollm2_model, [28, 216] * 200
     else:
         model, prompt = make_model(model_file(name)), toy_tokens("the quick brown fox. " * 90)
     params = {"n_ctx": 2048, "n_batch": 2048, "n_ubatch": 32}

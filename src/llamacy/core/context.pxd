@@ -6,6 +6,12 @@ from llamacy.core.threadpool cimport ThreadPool
 from llamacy.native.handles cimport llama_context, llama_memory_t
 
 
+# What native code polls to know whether to go on.
+cdef struct context_stop:
+    volatile int abort                  # 1 from abort() or at the deadline, 2 from a signal
+    double deadline                     # on llamacy_clock(), or 0 for none
+
+
 cdef class Context:
     cdef llama_context* _ptr            # NULL once closed
     cdef llama_memory_t _memory         # belongs to _ptr; NULL for models without one (BERT)
@@ -23,7 +29,7 @@ cdef class Context:
     cdef readonly unsigned long long epoch  # decodes and encodes so far: rows of an earlier one are gone
     cdef int _n_outputs_max             # output rows that one decode may have
     cdef int _busy                      # 1 while a call runs; taken and given back atomically
-    cdef volatile int _abort            # polled by native code: 1 from abort(), 2 from a signal
+    cdef context_stop _stop
     cdef bint _embeddings
     cdef bint _causal
     cdef bint _nextn

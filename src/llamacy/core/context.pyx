@@ -54,6 +54,9 @@ from llamacy.types import PoolingType
 
 __all__ = ["Context"]
 
+cdef extern from "_clock.h" nogil:
+    double llamacy_clock() noexcept
+
 
 @cython.no_gc_clear
 cdef class Context:
@@ -95,7 +98,7 @@ cdef class Context:
         self._layer_inputs = frozenset()
         self._other = ctx_other
         c.abort_callback = _on_abort
-        c.abort_callback_data = <void*>&self._abort
+        c.abort_callback_data = <void*>&self._stop
         if ctx_other is not None:
             context_acquire(ctx_other)
             c.ctx_other = ctx_other._ptr
@@ -284,7 +287,7 @@ cdef class Context:
 
         Nothing happens when none runs. Polled between two graph nodes, on CPU backends only.
         """
-        self._abort = 1
+        self._stop.abort = 1
 
     def synchronize(self):
         """Wait until all that was computed is there; only of use for measuring."""
@@ -588,7 +591,10 @@ cdef void context_disown(Context self, object child) noexcept:
 
 
 cdef cbool _on_abort(void* user_data) noexcept nogil:
-    return (<volatile int*>user_data)[0] != 0
+    cdef context_stop* stop = <context_stop*>user_data
+    if stop.abort == 0 and stop.deadline != 0 and llamacy_clock() >= stop.deadline:
+        stop.abort = 1
+    return stop.abort != 0
 
 
 cdef int _check_seq(Context self, int seq_id) except -1:

@@ -68,7 +68,7 @@ cdef int context_interrupt_begin(Context self) noexcept nogil:
     """Let Ctrl-C abort what runs now; returns what `context_interrupt_end` wants."""
     if PyThread_get_thread_ident() != _main_thread:
         return 0
-    return llamacy_interrupt_begin(&self._abort)
+    return llamacy_interrupt_begin(&self._stop.abort)
 
 
 cdef void context_interrupt_end(Context self, int token) noexcept nogil:
@@ -96,8 +96,8 @@ cdef int context_begin(Context self, int n_tokens) except -1 nogil:
             _leave(self)
             with gil:
                 raise ConcurrentUseError("the thread pool for batches computes for another context now")
-    self._abort = 0
-    log_observe(_on_log, <void*>&self._abort)
+    self._stop.abort = 0
+    log_observe(_on_log, <void*>&self._stop.abort)
     return context_interrupt_begin(self) if n_tokens > 1 else 0
 
 

@@ -34,7 +34,9 @@ cdef bint _wrapping = False
 @cython.final
 @cython.no_gc_clear
 cdef class Rows:
-    """Rows of float32 that live in the output buffer of a `Context`; read-only, exported by the buffer protocol.
+    """Rows of float32 that live in the output buffer of a `Context`, exported by the buffer protocol.
+
+    They are read-only, but for the row that a processor of logits gets.
 
     `numpy.asarray(rows)` copies nothing and sees the memory that llama.cpp writes. While such a view is alive, a decode
     that fits the output buffer goes ahead and the view then shows what that decode wrote; a decode that has to move the
@@ -50,7 +52,7 @@ cdef class Rows:
             raise TypeError("output rows come from a context, for instance Context.logits()")
 
     def __getbuffer__(self, Py_buffer* view, int flags):
-        if flags & PyBUF_WRITABLE == PyBUF_WRITABLE:
+        if flags & PyBUF_WRITABLE == PyBUF_WRITABLE and not self._writable:
             raise BufferError("output rows are read-only")
         try:
             context_acquire(self._context)  # a decode of another thread may be moving the memory
@@ -69,7 +71,7 @@ cdef class Rows:
         view.obj = self
         view.len = self._shape[0] * self._strides[0]
         view.itemsize = sizeof(float)
-        view.readonly = 1
+        view.readonly = not self._writable
         view.ndim = self._ndim
         view.format = NULL
         view.shape = NULL
@@ -390,6 +392,12 @@ cdef Rows row_view(Context context, const float* data, Py_ssize_t n_columns, bin
     rows._strides[0] = sizeof(float)
     rows._ndim = 1
     rows._logits = logits
+    return rows
+
+
+cdef Rows writable_row_view(Context context, float* logits):
+    cdef Rows rows = row_view(context, logits, context.n_vocab, True)
+    rows._writable = True
     return rows
 
 

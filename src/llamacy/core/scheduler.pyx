@@ -11,9 +11,15 @@ from llamacy.core.batch cimport Batch, batch_clear, batch_extend
 from llamacy.core.context cimport Context
 from llamacy.core.decoding cimport context_decode
 from llamacy.core.log cimport log_begin
-from llamacy.core.sampler cimport SamplerChain, chain_sample, chain_sample_grammar
-from llamacy.core.sampler_base cimport SamplerBase, sampler_complete
-from llamacy.core.sequence cimport Sequence, sequence_append
+from llamacy.core.sampler cimport SamplerChain
+from llamacy.core.sequence cimport (
+    SEQUENCE_GOES_ON,
+    Sequence,
+    sequence_copy,
+    sequence_drop,
+    sequence_truncate,
+)
+from llamacy.core.step cimport step_choose, step_record_prompt
 
 from llamacy.errors import (
     ClosedError,
@@ -31,6 +37,12 @@ __all__ = ["Scheduler"]
 cdef extern from "_interrupt.h" nogil:
     int LLAMACY_INTERRUPTED
 
+cdef extern from "_clock.h" nogil:
+    double llamacy_clock() noexcept
+
+cdef enum:
+    MAX_SCORED = 64                     # rows of a prompt that one step puts out: more would take much memory
+
 
 @cython.no_gc_clear
 cdef class Scheduler:
@@ -45,7 +57,8 @@ cdef class Scheduler:
     -----
     A step takes one pending token of every sequence that generates, fills the rest of the batch with parts of the
     prompts that are not in the memory yet, decodes it, and samples a token for every sequence that has nothing pending
-    any more. The sampled token is appended to its sequence, so it is what that sequence decodes in the next step.
+    any more. The sampled token is appended to its sequence, so it is what that sequence decodes in the next step. A
+    sequence that has come to its end takes part no more. Prompts take turns, so that none waits for a long one.
 
     Cursors move only after the decode succeeded. After an abort or a failure inside they are set to what the memory
     really holds, so that stepping again goes on correctly.
@@ -55,6 +68,7 @@ cdef class Scheduler:
 
     def __cinit__(self, Context context not None):
         self.context = context
+        self._epoch = context.epoch
         self._batch = Batch(context.n_batch)
         self._sequences = []
 
@@ -81,14 +95,83 @@ cdef class Scheduler:
         """Empty a sequence and its part of the memory."""
         if self.context.memory is not None:
             self.context.memory.seq_rm(sequence.seq_id)
-        sequence._n_past = 0
-        sequence._n_tokens = 0
-        sequence._sampled = -1
+        sequence_truncate(sequence, 0)
+
+    def resume(self, Sequence sequence not None, const int32_t[::1] tokens):
+        """Let a sequence hold these tokens, and keep what the memory has of their beginning.
+
+        At least the last token is pending afterwards: decoding it brings the row to sample from. Where the memory can't
+        be cut (recurrent state, a sliding window that has moved on), or holds something else than the ledger says
+        (another user of the context, other adapters), the sequence is emptied, and all tokens are pending.
+
+        Returns
+        -------
+        int
+            Tokens that were in the memory already.
+
+        Raises
+        ------
+        ContextLengthError
+            There are more tokens than the sequence can hold; nothing was changed.
+        """
+        cdef int n = 0
+        cdef int most = <int>min(sequence._n_past, tokens.shape[0] - 1)
+        if tokens.shape[0] > sequence.capacity:
+            sequence.extend(tokens)  # raises
+        if _is_as_left(self, sequence):
+            while n < most and sequence._tokens[n] == tokens[n]:
+                n += 1
+        if n == 0:
+            self.reset(sequence)
+        elif n < sequence._n_past:
+            try:
+                self.context.memory.seq_rm(sequence.seq_id, n)
+            except MemoryOperationError:
+                self.reset(sequence)
+                n = 0
+        sequence_truncate(sequence, n)
+        sequence.extend(tokens[n:])
+        return n
+
+    def settle(self, Sequence sequence not None):
+        """Drop the pending tokens of a sequence: it holds what is in the memory."""
+        sequence_truncate(sequence, sequence._n_past)
+
+    def copy(self, Sequence source not None, Sequence target not None):
+        """Let a sequence hold what another one holds; where the memory allows, they share it.
+
+        Raises
+        ------
+        MemoryOperationError
+            The memory can't copy the sequence as it is now.
+        """
+        self.reset(target)
+        if source._n_past and self.context.memory is not None:
+            self.context.memory.seq_cp(source.seq_id, target.seq_id)
+        sequence_copy(target, source)
+        target._basis = source._basis
+
+    def set_timeout(self, timeout_s):
+        """Abort the steps that still run after so many seconds from now; None for no limit.
+
+        Raises
+        ------
+        ValueError
+            The time is negative or no number.
+        """
+        cdef double seconds
+        self.context._stop.deadline = 0
+        if timeout_s is not None:
+            seconds = timeout_s
+            if not seconds >= 0:
+                raise ValueError(f"timeout_s must be from 0, not {timeout_s}")
+            if seconds < 1e9:
+                self.context._stop.deadline = llamacy_clock() + seconds
 
     def abort(self):
         """Stop the step that runs now, from any thread; it raises `DecodeAbortedError`, as does the next one."""
         self._abort = 1
-        self.context._abort = 1
+        self.context._stop.abort = 1
 
     def step(self):
         """Run one step.
@@ -150,111 +233,156 @@ cdef int _run(Scheduler self) except -1:
     cdef object failure = None
     while True:
         log_begin()
+        _see_others(self)
         _fill(self)
         if self._abort:
             raise DecodeAbortedError("the step was aborted before it began", status=2)
+        if self.context._stop.deadline != 0 and llamacy_clock() >= self.context._stop.deadline:
+            raise DecodeAbortedError("the time is over", status=2)
         try:
             with nogil:
                 context_decode(self.context, self._batch)
             break
         except DecodeAbortedError:
-            _resync(self)
-            if self._abort or self.context._abort != LLAMACY_INTERRUPTED:
+            _resync(self, True)
+            if self._abort or self.context._stop.abort != LLAMACY_INTERRUPTED:
                 raise
         except (BufferError, ClosedError, ConcurrentUseError, InvalidBatchError, MemoryError, MemorySlotError):
             raise  # nothing was decoded
         except LlamacyError:
-            _resync(self)
+            _resync(self, False)
             raise
         except (IndexError, RuntimeError) as error:
-            _resync(self)
+            _resync(self, False)
             raise native_error(DecodeFatalError, f"decode failed inside: {error}") from None
         except BaseException:
-            _resync(self)  # an interrupt that was answered by an exception
+            _resync(self, True)  # an interrupt that was answered by an exception
             raise
+    self._epoch = self.context.epoch
     if self.context._retired_pools:
         context_drop_threadpools(self.context)
     for sequence in self._sequences:
+        if sequence._n_taken and sequence._prompt_logprobs is not None:
+            step_record_prompt(self.context, sequence)
         sequence._n_past += sequence._n_taken
         sequence._n_taken = 0
     for sequence in self._sequences:
         if sequence._row >= 0 and sequence._sampler is not None:
             try:
-                _sample(self, sequence)
+                if sequence._n_tokens == sequence.capacity and sequence._n_keep >= 0:
+                    _shift(self, sequence)
+                step_choose(self.context, sequence)
             except BaseException as error:
                 # the rows of the others are as good as gone unless they are sampled now
                 failure = failure or error
     if failure is not None:
-        _resync(self)
+        _resync(self, True)
         raise failure
     if has_stashed():
         raise_stashed()
     return 0
 
 
-cdef int _sample(Scheduler self, Sequence sequence) except -1:
-    cdef SamplerChain sampler = sequence._sampler  # held: another thread may take it away
-    cdef SamplerBase grammar = sequence._grammar
-    cdef bint constrained = grammar is not None
-    cdef int32_t token
-    with nogil:
-        if constrained:
-            token = chain_sample_grammar(sampler, grammar, self.context, sequence._row, sequence.grammar_first)
-            sequence.complete = sampler_complete(grammar)
-        else:
-            token = chain_sample(sampler, self.context, sequence._row)
-        sequence_append(sequence, token)
-    sequence._sampled = token
-    return 0
-
-
 cdef int _fill(Scheduler self) except -1:
-    """Put what is pending into the batch: first one token of each sequence that generates, then prompts."""
+    """Put what is pending into the batch: first one token of each sequence that generates, then prompts.
+
+    The prompts take turns in being first.
+    """
     cdef Sequence sequence
     cdef Batch batch = self._batch
-    cdef int n, space
+    cdef int i, n, n_sequences = <int>len(self._sequences)
+    cdef int waiting = 0
     batch_clear(batch)
     for sequence in self._sequences:
         sequence._row = -1
         sequence._n_taken = 0
         sequence._sampled = -1
-        if sequence._n_tokens - sequence._n_past == 1 and batch._n_tokens < batch.capacity:
-            _take(batch, sequence, 1)
-    for sequence in self._sequences:
         n = sequence._n_tokens - sequence._n_past
-        space = batch.capacity - batch._n_tokens
-        if n > 1 and space > 0:
-            _take(batch, sequence, min(n, space))
+        if n > 1:
+            waiting += 1
+        elif n == 1 and sequence._end == SEQUENCE_GOES_ON and batch._n_tokens < batch.capacity:
+            _take(batch, sequence, 1)
+    if waiting > 1:
+        self._turn += 1
+    for i in range(n_sequences):
+        sequence = self._sequences[(i + self._turn) % n_sequences]
+        n = sequence._n_tokens - sequence._n_past
+        if n > 1 and batch._n_tokens < batch.capacity:
+            _take(batch, sequence, min(n, batch.capacity - batch._n_tokens))
     return 0
 
 
 cdef int _take(Batch batch, Sequence sequence, int n) except -1:
     """Put the next `n` tokens of a sequence into the batch; the last pending one has its row output."""
-    cdef bint last = sequence._n_past + n == sequence._n_tokens and sequence._sampler is not None
-    batch_extend(batch, sequence._tokens + sequence._n_past, n, sequence._n_past, sequence.seq_id, last)
+    cdef bint scored = sequence._prompt_logprobs is not None
+    cdef bint last
+    cdef int i
+    if scored:
+        n = min(n, MAX_SCORED)
+    last = sequence._n_past + n == sequence._n_tokens and sequence._sampler is not None
+    sequence._first_row = batch._n_tokens
+    if scored:
+        for i in range(n):
+            batch_extend(batch, sequence._tokens + sequence._n_past + i, 1, sequence._n_past + i, sequence.seq_id, True)
+    else:
+        batch_extend(batch, sequence._tokens + sequence._n_past, n, sequence._n_past, sequence.seq_id, last)
     sequence._n_taken = n
     if last:
         sequence._row = batch._n_tokens - 1
     return 0
 
 
-cdef int _resync(Scheduler self) except -1:
+cdef int _shift(Scheduler self, Sequence sequence) except -1:
+    """Drop the older half of what a full sequence holds, but not its first `n_keep` tokens."""
+    cdef int keep = sequence._n_keep
+    cdef int n = (sequence._n_tokens - keep) // 2
+    memory = self.context.memory
+    memory.seq_rm(sequence.seq_id, keep, keep + n)
+    try:
+        memory.seq_add(sequence.seq_id, keep + n, -1, -n)
+    except BaseException:
+        _forget(memory, sequence)
+        raise
+    sequence_drop(sequence, keep, n)
+    return 0
+
+
+cdef bint _is_as_left(Scheduler self, Sequence sequence) except -1:
+    """Whether the memory still holds what the ledger says, computed as it would be computed now."""
+    memory = self.context.memory
+    _see_others(self)
+    basis = (self._n_others, tuple(self.context._adapters), self.context._control_vector)
+    if basis != sequence._basis:
+        sequence._basis = basis
+        return False
+    return memory is not None and memory.seq_pos_max(sequence.seq_id) == sequence._n_past - 1
+
+
+cdef void _see_others(Scheduler self) noexcept:
+    """Notice that somebody else computed with the context since the last step."""
+    if self._epoch != self.context.epoch:
+        self._epoch = self.context.epoch
+        self._n_others += 1
+
+
+cdef int _resync(Scheduler self, bint certain) except -1:
     """Set the cursors to what the memory holds after a step that ended in the middle.
 
-    A sequence whose tokens are all in the memory, but none was sampled, gives its last one back: decoding it again
-    brings the row to sample from.
+    Where that is not certain, the sequences that took part in it are emptied. A sequence whose tokens are all in the
+    memory, but none was sampled, gives its last one back: decoding it again brings the row to sample from.
     """
     cdef Sequence sequence
     memory = self.context.memory
     # a part of recurrent state can't be taken back, so what it holds now is unknown
-    recurrent = memory is not None and memory.kind in ("recurrent", "hybrid")
+    certain = certain and memory is not None and memory.kind not in ("recurrent", "hybrid")
+    self._epoch = self.context.epoch
     for sequence in self._sequences:
         if sequence._n_taken:
             sequence._n_taken = 0
-            if recurrent:
-                _forget(memory, sequence)
-            elif memory is not None:
+            if certain:
                 sequence._n_past = memory.seq_pos_max(sequence.seq_id) + 1
+            elif memory is not None:
+                _forget(memory, sequence)
         if 0 < sequence._n_tokens == sequence._n_past and sequence._sampled < 0 and sequence._sampler is not None:
             try:
                 memory.seq_rm(sequence.seq_id, sequence._n_past - 1)

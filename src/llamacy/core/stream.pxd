@@ -12,8 +12,6 @@ cdef class TokenStream:
     cdef Vocab _vocab
     cdef object _lock                   # held for every token
     cdef bint _detached
-    cdef bint _complete                 # the grammar lets nothing follow the last token
-    cdef int _n_max
     cdef readonly int n_generated
     cdef readonly str finish_reason     # None while it goes on
     cdef readonly unsigned long thread  # that took the last token

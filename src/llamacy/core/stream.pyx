@@ -5,13 +5,16 @@ from libc.stdint cimport int32_t
 
 from llamacy.core.decoding cimport context_handle
 from llamacy.core.scheduler cimport Scheduler, scheduler_next_token
-from llamacy.core.sequence cimport Sequence
+from llamacy.core.sequence cimport SEQUENCE_GOES_ON, SEQUENCE_STOPPED, Sequence, sequence_begin
 from llamacy.core.text cimport TextAssembler, assembler_feed_token
 from llamacy.core.vocab cimport Vocab, vocab_is_eog
 
 from llamacy.errors import DecodeAbortedError, InUseError
 
 __all__ = ["TextStream", "TokenStream"]
+
+cdef extern from "Python.h":
+    int PyErr_CheckSignals() except -1
 
 cdef extern from "pythread.h" nogil:
     unsigned long PyThread_get_thread_ident() noexcept
@@ -39,7 +42,7 @@ cdef class TokenStream:
     Attributes
     ----------
     n_generated
-        Tokens so far.
+        Tokens that were read so far. Where several sequences take part in the steps, this one may be further ahead.
     finish_reason
         None while it goes on, then ``"stop"``, ``"length"`` or ``"abort"``.
     thread
@@ -63,8 +66,8 @@ cdef class TokenStream:
         self._scheduler = scheduler
         self._sequence = sequence
         self._vocab = vocab
-        self._n_max = max_tokens
         self._lock = lock
+        sequence_begin(sequence, vocab, max(max_tokens, 0))
         self.thread = PyThread_get_thread_ident()
 
     def __iter__(self):
@@ -75,6 +78,13 @@ cdef class TokenStream:
         if token < 0:
             raise StopIteration
         return token
+
+    def finish(self, str reason):
+        """End the stream for a reason of its reader; the sequence takes part in no more steps."""
+        if self.finish_reason is None:
+            self.finish_reason = reason
+            if not self._detached:
+                self._sequence._end = SEQUENCE_STOPPED
 
     def detach(self):
         """Take the sequence away: the stream makes no more tokens."""
@@ -110,7 +120,7 @@ cdef class TextStream:
             # a token that ends the generation leaves no text
             text = assembler_feed_token(assembler, token) if tokens.finish_reason is None else assembler.finish()
             if assembler.stopped:
-                tokens.finish_reason = "stop"
+                tokens.finish("stop")
             if text:
                 return text
             if token < 0:
@@ -119,34 +129,40 @@ cdef class TextStream:
 
 
 cdef int32_t stream_next_token(TokenStream self) except -2:
+    cdef Sequence sequence = self._sequence
     cdef int32_t token
     if self.finish_reason is not None:
         return -1
-    if self._complete:
-        self.finish_reason = "stop"
-        return -1
-    if 0 < self._n_max <= self.n_generated:
-        self.finish_reason = "length"
+    if _is_over(self):
+        self.finish_reason = "stop" if sequence._end == SEQUENCE_STOPPED else "length"
         return -1
     with self._lock:
         if self._detached:
             context_handle(self._scheduler.context)
             raise InUseError("a later request took over; a stream must be read before the next one begins")
         self.thread = PyThread_get_thread_ident()
+        PyErr_CheckSignals()  # a decode of one token doesn't look for Ctrl-C
         try:
-            if self._n_max <= 0:
-                self._scheduler.prefill(self._sequence)
+            if sequence._n_max == 0:
+                self._scheduler.prefill(sequence)
                 self.finish_reason = "length"
                 return -1
-            token = scheduler_next_token(self._scheduler, self._sequence)
+            if self.n_generated == sequence._n_generated:
+                scheduler_next_token(self._scheduler, sequence)
         except DecodeAbortedError:
             self.finish_reason = "abort"
             return -1
         except ValueError:
             context_handle(self._scheduler.context)  # when it is closed, that is what to say
             raise
+        token = sequence._generated[self.n_generated]
         self.n_generated += 1
-        self._complete = self._sequence.complete
         if vocab_is_eog(self._vocab, token):
             self.finish_reason = "stop"
         return token
+
+
+cdef bint _is_over(TokenStream self) noexcept:
+    """Whether the sequence has come to its end, and all that it generated was read."""
+    cdef Sequence sequence = self._sequence
+    return not self._detached and sequence._end != SEQUENCE_GOES_ON and self.n_generated == sequence._n_generated

@@ -6,11 +6,14 @@ from llamacy.core.vocab cimport Vocab
 cdef class TextAssembler:
     cdef Vocab _vocab
     cdef bint _special
+    cdef frozenset _spelled             # special tokens that leave text
     cdef tuple _stops                   # bytes
     cdef Py_ssize_t _longest_stop
     cdef char* _pending                 # bytes that are not out yet
     cdef Py_ssize_t _n_pending
     cdef Py_ssize_t _capacity
+    cdef readonly long long n_in        # bytes that came in
+    cdef readonly long long n_out       # … and went out
     cdef readonly bint stopped
     cdef readonly object stop           # str that ended the text, or None
 

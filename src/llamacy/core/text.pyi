@@ -10,8 +10,17 @@ __all__ = ["TextAssembler"]
 @disjoint_base
 class TextAssembler:
     def __new__(
-        cls, vocab: Vocab, stop: str | bytes | Iterable[str | bytes] = (), *, special: bool = False
+        cls,
+        vocab: Vocab,
+        stop: str | bytes | Iterable[str | bytes] = (),
+        *,
+        special: bool = False,
+        spelled: Iterable[int] = (),
     ) -> Self: ...
+    @property
+    def n_in(self) -> int: ...
+    @property
+    def n_out(self) -> int: ...
     @property
     def stopped(self) -> bool: ...
     @property

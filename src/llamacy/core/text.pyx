@@ -27,6 +27,15 @@ cdef class TextAssembler:
         The text ends before the first of these that appears; they may lie across token borders.
     special : bool
         Spell special tokens out; otherwise they leave no text.
+    spelled : iterable of int
+        Special tokens to spell out while the others leave no text.
+
+    Attributes
+    ----------
+    n_in, n_out
+        Bytes that came in, and those of them that went out as text. At a stop string, `n_out` says where it began.
+    stopped, stop
+        Whether a stop string appeared, and which one.
 
     Notes
     -----
@@ -42,7 +51,7 @@ cdef class TextAssembler:
     Thread safety: one thread at a time.
     """
 
-    def __cinit__(self, Vocab vocab not None, stop=(), *, bint special=False):
+    def __cinit__(self, Vocab vocab not None, stop=(), *, bint special=False, spelled=()):
         stops = (stop,) if isinstance(stop, (str, bytes)) else tuple(stop)
         self._stops = tuple([text.encode() if isinstance(text, str) else bytes(text) for text in stops])
         if b"" in self._stops:
@@ -50,6 +59,7 @@ cdef class TextAssembler:
         self._longest_stop = max([len(text) for text in self._stops], default=0)
         self._vocab = vocab
         self._special = special
+        self._spelled = frozenset(spelled)
 
     def __dealloc__(self):
         free(self._pending)
@@ -90,6 +100,7 @@ cdef class TextAssembler:
         if self.stopped or self._n_pending == 0:
             return ""
         text = PyUnicode_DecodeUTF8(self._pending, self._n_pending, "replace")
+        self.n_out += self._n_pending
         self._n_pending = 0
         return text
 
@@ -103,9 +114,15 @@ cdef str assembler_feed_token(TextAssembler self, int32_t token):
     if n < 0:
         _reserve(self, -n)
         n = vocab_piece(self._vocab, token, self._pending + self._n_pending, -n, self._special)
+    if n == 0 and self._spelled and token in self._spelled:
+        n = vocab_piece(self._vocab, token, self._pending + self._n_pending, PIECE_SIZE, True)
+        if n < 0:
+            _reserve(self, -n)
+            n = vocab_piece(self._vocab, token, self._pending + self._n_pending, -n, True)
     if n == 0:
         return ""
     self._n_pending += n
+    self.n_in += n
     return _take(self)
 
 
@@ -126,6 +143,7 @@ cdef int _append(TextAssembler self, const char* data, Py_ssize_t n) except -1:
     _reserve(self, n)
     memcpy(self._pending + self._n_pending, data, n)
     self._n_pending += n
+    self.n_in += n
     return 0
 
 
@@ -143,11 +161,13 @@ cdef str _take(TextAssembler self):
                 self.stop = (<bytes>stop).decode("utf-8", "replace")
         if first >= 0:
             self.stopped = True
+            self.n_out += first
             self._n_pending = 0
             return PyUnicode_DecodeUTF8(self._pending, first, "replace")
         n_certain -= _held_back(self)
     text = PyUnicode_DecodeUTF8Stateful(self._pending, n_certain, "replace", &n_decoded)
     self._n_pending -= n_decoded
+    self.n_out += n_decoded
     memmove(self._pending, self._pending + n_decoded, self._n_pending)
     return text
 

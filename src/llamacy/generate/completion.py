@@ -1,69 +1,178 @@
-"""Completions in the shape of OpenAI's API, whole or as a stream."""
+"""Text completions in the shape of OpenAI's API, whole or as a stream."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from llamacy.core.stream import TextStream
+from llamacy.generate import responses
 
 if TYPE_CHECKING:
-    from llamacy.core.stream import TokenStream
-    from llamacy.core.text import TextAssembler
+    from llamacy.generate.choice import Choice
+    from llamacy.generate.logprobs import LogprobWriter
+    from llamacy.generate.run import Run
 
-Chunk = dict[str, Any]
 
-
-class Completion:
-    """One completion in progress.
+class CompletionWriter:
+    """Write what a run generates as a text completion.
 
     Parameters
     ----------
-    tokens
-        What the model generates.
-    assembler
-        Makes text of it, and ends it at a stop string.
-    n_prompt
-        Tokens in the prompt.
-    seed
-        Seed that the tokens are picked with.
+    run
+        What generates.
     model_name
-        Name that the result shows.
+        Name that the response shows.
+    echoes
+        For each choice, the text that comes before what is generated.
+    logprobs
+        For each choice, what writes its log-probabilities, or None.
+    n_truncated
+        Tokens that were left out of the prompts.
     """
 
     def __init__(
-        self, tokens: TokenStream, assembler: TextAssembler, n_prompt: int, seed: int, model_name: str
+        self,
+        run: Run,
+        model_name: str,
+        *,
+        echoes: Sequence[str],
+        logprobs: Sequence[LogprobWriter | None],
+        n_truncated: int = 0,
     ) -> None:
-        self._tokens = tokens
-        self._text = TextStream(tokens, assembler)
-        self._n_prompt = n_prompt
-        self._head: Chunk = {
+        self._run = run
+        self._choices = choices = run.choices
+        self._echoes = echoes
+        self._logprobs = logprobs
+        self._open = set(range(len(choices)))  # nothing of them was written yet
+        self._n_truncated = n_truncated
+        job = choices[0].job
+        self._head: dict[str, Any] = {
             "id": f"cmpl-{os.urandom(16).hex()}",
             "object": "text_completion",
             "created": int(time.time()),
             "model": model_name,
-            "seed": seed,
+            "seed": job.options.drawn_seed,
+            "max_tokens": job.max_tokens,
         }
 
-    def result(self) -> Chunk:
-        """Generate to the end and return the whole completion."""
-        return self._last("".join(self._text))
+    def result(self, *, n_best: int = 0) -> responses.Completion:
+        """Generate to the end and return the whole; with `n_best` the likeliest choices of each prompt only."""
+        texts: list[list[str]] = [[] for _ in self._choices]
+        entries: list[responses.CompletionLogprobs | None] = [None] * len(texts)
+        for choice, text, numbers in self._run.events():
+            index = choice.index
+            if index in self._open:
+                echo, entries[index] = self._opening(choice)
+                texts[index].append(echo)
+            if text:
+                texts[index].append(text)
+            if numbers:
+                entries[index] = _extended(entries[index], self._entries(choice, numbers))
+        made = [
+            self._choice(choice, "".join(texts[choice.index]), entries[choice.index], ended=True)
+            for choice in self._choices
+        ]
+        if n_best:
+            made = self._best(made, n_best)
+        return {**self._head, "choices": made, "usage": self._usage(), "timings": timings(self._run)}  # type: ignore[typeddict-item]
 
-    def chunks(self) -> Generator[Chunk, None, None]:
-        """Generate and yield the text as it comes; the last chunk has the finish reason and the usage."""
+    def chunks(self, *, usage_apart: bool = False) -> Generator[responses.Completion, None, None]:
+        """Generate and yield the text as it comes.
+
+        The last chunk of each choice has its finish reason. The last one of all has the usage; with `usage_apart` it
+        has no choice.
+        """
         head = self._head
-        for text in self._text:
-            yield {**head, "choices": [{"text": text, "index": 0, "logprobs": None, "finish_reason": None}]}
-        yield self._last("")
+        n_open = len(self._choices)
+        for choice, text, numbers in self._run.events():
+            if choice.index in self._open:
+                echo, entries = self._opening(choice)
+                if echo or entries:
+                    yield self._chunk(self._choice(choice, echo, entries))
+            if text is None:
+                n_open -= 1
+                last = self._chunk(self._choice(choice, "", None, ended=True))
+                if n_open == 0 and not usage_apart:
+                    last.update(usage=self._usage(), timings=timings(self._run))
+                yield last
+            elif numbers:
+                yield self._chunk(self._choice(choice, text, self._entries(choice, numbers)))
+            elif text:
+                item = {"text": text, "index": choice.index, "logprobs": None, "finish_reason": None}
+                yield {**head, "choices": [item]}  # type: ignore[typeddict-item]
+        if usage_apart:
+            yield {**head, "choices": [], "usage": self._usage(), "timings": timings(self._run)}  # type: ignore[typeddict-item]
 
-    def _last(self, text: str) -> Chunk:
-        n_prompt, n_generated = self._n_prompt, self._tokens.n_generated
-        choice = {"text": text, "index": 0, "logprobs": None, "finish_reason": self._tokens.finish_reason}
-        usage = {
-            "prompt_tokens": n_prompt,
-            "completion_tokens": n_generated,
-            "total_tokens": n_prompt + n_generated,
-        }
-        return {**self._head, "choices": [choice], "usage": usage}
+    def _opening(self, choice: Choice) -> tuple[str, responses.CompletionLogprobs | None]:
+        """Return what comes before the generated text: the echo, and the log-probabilities of the prompt."""
+        self._open.discard(choice.index)
+        writer, record = self._logprobs[choice.index], choice.job.prompt_logprobs
+        entries = None if writer is None or record is None else writer.prompt(choice.job.prompt, record)
+        return self._echoes[choice.index], entries
+
+    def _chunk(self, choice: responses.CompletionChoice) -> responses.Completion:
+        return {**self._head, "choices": [choice]}  # type: ignore[typeddict-item]
+
+    def _choice(
+        self, choice: Choice, text: str, entries: responses.CompletionLogprobs | None, *, ended: bool = False
+    ) -> responses.CompletionChoice:
+        made: dict[str, Any] = {"text": text, "index": choice.index, "logprobs": entries, "finish_reason": None}
+        if ended:
+            made.update(finish_reason=choice.finish_reason, stop_reason=choice.stop)
+        return made  # type: ignore[return-value]
+
+    def _entries(self, choice: Choice, numbers: range) -> responses.CompletionLogprobs | None:
+        writer = self._logprobs[choice.index]
+        if writer is None or choice.job.logprobs is None:
+            return None
+        return writer.completion(choice.job.logprobs, numbers)
+
+    def _best(self, made: list[responses.CompletionChoice], n: int) -> list[responses.CompletionChoice]:
+        """Return the `n` choices of each prompt whose tokens are the likeliest on average."""
+        groups: dict[int, list[tuple[float, int]]] = {}
+        for choice in self._choices:
+            record = choice.job.logprobs
+            assert record is not None
+            mean = record.sum / len(record) if len(record) else 0.0
+            groups.setdefault(id(choice.job.prompt), []).append((-mean, choice.index))
+        best = [made[index] for group in groups.values() for _, index in sorted(group)[:n]]
+        return [{**choice, "index": index} for index, choice in enumerate(best)]
+
+    def _usage(self) -> responses.Usage:
+        return usage(self._run, self._n_truncated)
+
+
+def usage(run: Run, n_truncated: int = 0) -> responses.Usage:
+    """Return the tokens that a run took."""
+    n_prompt, n_generated = run.n_prompt, run.n_generated
+    details: responses.PromptTokensDetails = {"cached_tokens": run.n_cached}
+    if n_truncated:
+        details["truncated_tokens"] = n_truncated
+    return {
+        "prompt_tokens": n_prompt,
+        "completion_tokens": n_generated,
+        "total_tokens": n_prompt + n_generated,
+        "prompt_tokens_details": details,
+    }
+
+
+def timings(run: Run) -> responses.Timings:
+    """Return where the time of a run went."""
+    return {
+        "prompt_n": run.n_prompt - run.n_cached,
+        "prompt_ms": run.prompt_s * 1e3,
+        "predicted_n": run.n_generated,
+        "predicted_ms": run.generation_s * 1e3,
+    }
+
+
+def _extended(
+    entries: responses.CompletionLogprobs | None, more: responses.CompletionLogprobs | None
+) -> responses.CompletionLogprobs | None:
+    if entries is None or more is None:
+        return entries or more
+    for name, items in entries.items():
+        items.extend(more[name])  # type: ignore[attr-defined, literal-required]
+    return entries

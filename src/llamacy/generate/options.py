@@ -137,6 +137,11 @@ class SamplingOptions:
         if given:
             sampling_values.check_together(self)
 
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        """Names of all options, other spellings included."""
+        return (*cls.__dataclass_fields__, *_ALIASES)
+
     @property
     def drawn_seed(self) -> int:
         """The seed in use; the same one gives the same text again."""

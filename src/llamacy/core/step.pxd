@@ -1,0 +1,8 @@
+from llamacy.core.context cimport Context
+from llamacy.core.sequence cimport Sequence
+
+# Choose the next token of a sequence from its row of the last decode, and append it.
+cdef int step_choose(Context context, Sequence sequence) except -1
+
+# Take the log-probabilities of the tokens that a sequence had in the last decode, all of which were outputs.
+cdef int step_record_prompt(Context context, Sequence sequence) except -1

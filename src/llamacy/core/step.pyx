@@ -1,0 +1,98 @@
+# distutils: language = c++
+"""What is done with a row of logits: processors, choice, log-probabilities, criteria."""
+
+from libc.stdint cimport int32_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy
+
+from llamacy.core.context cimport Context
+from llamacy.core.decoding cimport context_logits_ith
+from llamacy.core.logits_function cimport LogitsFunction
+from llamacy.core.logprobs cimport LogprobRecord, logprob_record_append
+from llamacy.core.outputs cimport row_view, writable_row_view
+from llamacy.core.sampler cimport SamplerChain, chain_sample, chain_sample_grammar
+from llamacy.core.sampler_base cimport SamplerBase, sampler_complete
+from llamacy.core.sequence cimport SEQUENCE_GOES_ON, SEQUENCE_STOPPED, Sequence, sequence_append
+
+__all__ = []
+
+
+cdef int step_choose(Context context, Sequence sequence) except -1:
+    cdef SamplerChain sampler = sequence._sampler  # held: another thread may take it away
+    cdef SamplerBase grammar = sequence._grammar
+    cdef LogprobRecord record = sequence._logprobs
+    cdef bint constrained = grammar is not None
+    cdef const float* row = NULL
+    cdef float* raw = NULL
+    cdef int32_t token
+    try:
+        if record is not None:
+            row = context_logits_ith(context, sequence._row)
+        if sequence._processors:
+            if record is not None:
+                raw = _copied(row, context.n_vocab)  # log-probabilities are those of the model
+                row = raw
+            _process(context, sequence)
+        with nogil:
+            if constrained:
+                token = chain_sample_grammar(sampler, grammar, context, sequence._row, sequence.grammar_first)
+                sequence.complete = sampler_complete(grammar)
+            else:
+                token = chain_sample(sampler, context, sequence._row)
+            if record is not None:
+                logprob_record_append(record, row, context.n_vocab, token)
+            sequence_append(sequence, token)
+    finally:
+        free(raw)
+    sequence._sampled = token
+    if sequence._criteria and sequence._end == SEQUENCE_GOES_ON and _is_met(context, sequence):
+        sequence._end = SEQUENCE_STOPPED
+    return 0
+
+
+cdef int step_record_prompt(Context context, Sequence sequence) except -1:
+    cdef LogprobRecord record = sequence._prompt_logprobs
+    cdef const float* row
+    cdef int i, next_token
+    for i in range(sequence._n_taken):
+        next_token = sequence._n_past + i + 1
+        if next_token < sequence._n_tokens:
+            row = context_logits_ith(context, sequence._first_row + i)
+            logprob_record_append(record, row, context.n_vocab, sequence._tokens[next_token])
+    return 0
+
+
+cdef float* _copied(const float* row, int n) except NULL:
+    cdef float* copy = <float*>malloc(n * sizeof(float))
+    if copy == NULL:
+        raise MemoryError
+    memcpy(copy, row, n * sizeof(float))
+    return copy
+
+
+cdef int _process(Context context, Sequence sequence) except -1:
+    """Let the processors change the row."""
+    cdef float* row = <float*>context_logits_ith(context, sequence._row)
+    for processor in sequence._processors:
+        if isinstance(processor, LogitsFunction):
+            _call(processor, context, sequence, row)
+        else:
+            processor(sequence, writable_row_view(context, row))
+    return 0
+
+
+cdef bint _is_met(Context context, Sequence sequence) except -1:
+    """Whether a criterion wants to stop."""
+    cdef float* row = <float*>context_logits_ith(context, sequence._row)
+    for criterion in sequence._criteria:
+        if isinstance(criterion, LogitsFunction):
+            if _call(criterion, context, sequence, row):
+                return True
+        elif criterion(sequence, row_view(context, row, context.n_vocab, True)):
+            return True
+    return False
+
+
+cdef int _call(LogitsFunction function, Context context, Sequence sequence, float* row) noexcept:
+    with nogil:
+        return function._function(function._data, sequence._tokens, sequence._n_tokens, row, context.n_vocab)

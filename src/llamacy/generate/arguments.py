@@ -1,0 +1,143 @@
+"""Keyword arguments of requests: which there are, and what is said of one that there isn't."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, NoReturn, TypedDict
+
+from llamacy.generate.options import SamplingOptions
+
+if TYPE_CHECKING:
+    from llamacy.core.logits_function import LogitsFunction
+    from llamacy.generate.sampling_arguments import FurtherSamplingArguments, SamplingArguments
+    from llamacy.grammar import Grammar
+
+    Processor = LogitsFunction | Callable[[Any, Any], Any]
+    Criterion = LogitsFunction | threading.Event | Callable[[Any, Any], Any]
+
+    class _RequestArguments(TypedDict, total=False):
+        grammar: Grammar | None
+        grammar_first: bool
+        logits_processor: Processor | Iterable[Processor] | None
+        stopping_criteria: Criterion | Iterable[Criterion] | None
+        timeout_s: float | None
+        cache_prompt: bool
+        truncate_prompt: bool
+
+    class RequestArguments(_RequestArguments, FurtherSamplingArguments, total=False):
+        """Keyword arguments that every completion takes beside those in its signature."""
+
+    class TokenArguments(_RequestArguments, SamplingArguments, total=False):
+        """Keyword arguments that a request for tokens takes."""
+
+
+@dataclass(frozen=True)
+class RequestOptions:
+    """What a request asks for beside its prompt and how tokens are picked.
+
+    Parameters
+    ----------
+    grammar
+        A `llamacy.grammar.Grammar` that the text obeys: it is the beginning of a text of the grammar, and a whole one
+        when the finish reason is ``"stop"`` and no stop string cut it. Cut off by `max_tokens`, it may end in U+FFFD,
+        for a character of which only some bytes came. A lazy grammar holds from its trigger.
+    grammar_first
+        Choose among the tokens that the grammar allows at once. By default it is asked about the token that was chosen,
+        and only when it refuses that one the choice is made again among those that it allows.
+    logits_processor, stopping_criteria
+        One or several, see `llamacy.generate.callbacks`.
+    timeout_s
+        Seconds after which the request is aborted.
+    cache_prompt
+        Keep what the memory has of the prompt from requests before; its logits may then differ in the last digits from
+        those of a prompt that is computed as a whole.
+    truncate_prompt
+        Leave out the middle of a prompt that is too long.
+    """
+
+    grammar: Grammar | None = None
+    grammar_first: bool = False
+    logits_processor: Any = None
+    stopping_criteria: Any = None
+    timeout_s: float | None = None
+    cache_prompt: bool = True
+    truncate_prompt: bool = False
+
+    def __post_init__(self) -> None:
+        if self.grammar_first and self.grammar is None:
+            raise ValueError("grammar_first says how a grammar is applied, but there is no grammar")
+        if self.timeout_s is not None and not self.timeout_s >= 0:
+            raise ValueError(f"timeout_s must be from 0, not {self.timeout_s}")
+
+
+_REQUEST = frozenset(field.name for field in fields(RequestOptions))
+
+
+def split_arguments(arguments: Mapping[str, Any], known: Iterable[str] = ()) -> tuple[RequestOptions, SamplingOptions]:
+    """Return the options of a request, and those of its sampling.
+
+    Parameters
+    ----------
+    arguments
+        By name.
+    known
+        Further names that the caller takes, for the error.
+
+    Raises
+    ------
+    TypeError
+        There is no such option.
+    """
+    request = {name: value for name, value in arguments.items() if name in _REQUEST}
+    sampling = {name: value for name, value in arguments.items() if name not in _REQUEST}
+    names = SamplingOptions.names()
+    for name in sampling:
+        if name not in names:
+            raise_unknown(name, [*names, *_REQUEST, *known])
+    return RequestOptions(**request), SamplingOptions.from_arguments(sampling)
+
+
+def raise_unknown(name: str, known: Sequence[str]) -> NoReturn:
+    """Say that there is no such option, and which one may have been meant."""
+    close = get_close_matches(name, known, n=1)
+    hint = f"; did you mean {close[0]!r}?" if close else f"; options are {', '.join(sorted(known))}"
+    raise TypeError(f"there is no option {name!r}{hint}")
+
+
+def checked_stop(stop: str | Sequence[str] | None) -> tuple[str, ...]:
+    """Return stop strings as a tuple.
+
+    Raises
+    ------
+    TypeError, ValueError
+        One of them is no text, or is empty.
+    """
+    stops = () if stop is None else (stop,) if isinstance(stop, str) else tuple(stop)
+    for text in stops:
+        if not isinstance(text, str):
+            raise TypeError(f"stop must be a text or several, not {text!r:.80}")
+        if not text:
+            raise ValueError("a text in stop is empty, and would end every generation at once")
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise ValueError(f"stop string {text!r:.80} has a lone surrogate, which no model writes") from error
+    return tuple(dict.fromkeys(stops))
+
+
+def checked_count(name: str, value: Any, least: int = 1) -> int:
+    """Return a count.
+
+    Raises
+    ------
+    TypeError, ValueError
+        It is no int, or too small.
+    """
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be an int, not {type(value).__name__}")
+    if value < least:
+        raise ValueError(f"{name} must be from {least}, not {value}")
+    return value

@@ -1,0 +1,148 @@
+"""What the requests of one `Llama` run on, and how a request becomes jobs."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from llamacy.core.logprobs import LogprobRecord
+from llamacy.errors import MemoryOperationError
+from llamacy.generate.arguments import checked_count
+from llamacy.generate.callbacks import criteria, processors
+from llamacy.generate.choice import Choice
+from llamacy.generate.job import Job
+from llamacy.generate.prompts import truncated
+from llamacy.generate.run import Run
+from llamacy.generate.slots import Slots
+
+if TYPE_CHECKING:
+    from llamacy.core.context import Context
+    from llamacy.core.text import TextAssembler
+    from llamacy.generate.arguments import RequestOptions
+    from llamacy.generate.options import SamplingOptions
+
+_Item = TypeVar("_Item")
+
+
+class Engine:
+    """Makes requests run on a context.
+
+    Parameters
+    ----------
+    context
+        Where they run.
+    capacity
+        Tokens that prompt and completion may have together.
+    context_shift
+        Go on when the context is full, by dropping the older half of what it holds.
+    n_keep
+        Tokens at the beginning that stay then; -1 for the whole prompt.
+
+    Raises
+    ------
+    MemoryOperationError
+        The memory of the model can't be shifted.
+    """
+
+    def __init__(self, context: Context, capacity: int, *, context_shift: bool, n_keep: int) -> None:
+        checked_count("n_keep", n_keep, least=-1)
+        if context_shift and not (context.memory is not None and context.memory.can_shift):
+            raise MemoryOperationError("the memory of this model can't be shifted; leave context_shift out")
+        self.context = context
+        self.vocab = context.model.vocab
+        self.model_name = context.model.name or Path(context.model.path or "").name
+        self.slots = Slots(context, capacity)
+        self._context_shift = context_shift
+        self._n_keep = n_keep
+
+    def prompt(self, tokens: array[int], max_tokens: int | None, request: RequestOptions) -> array[int]:
+        """Return a prompt as it is, or without its middle when it is too long and that was asked for."""
+        if not request.truncate_prompt:
+            return tokens
+        return truncated(tokens, self.slots.capacity, max_tokens, max(self._n_keep, 0))
+
+    def jobs(
+        self,
+        prompt: array[int],
+        n: int,
+        max_tokens: int | None,
+        request: RequestOptions,
+        options: SamplingOptions,
+        n_logprobs: int | None = None,
+        *,
+        score_prompt: bool = False,
+    ) -> list[Job]:
+        """Return the jobs of `n` choices for one prompt; each has a seed of its own, counted up from the first.
+
+        With `n_logprobs` they take log-probabilities of the tokens and of so many likeliest ones at their places, also
+        of the prompt with `score_prompt`.
+
+        Raises
+        ------
+        TypeError, ValueError
+            `max_tokens` is no count, or a callback can't be called.
+        """
+        room = self.slots.capacity - len(prompt)
+        if max_tokens is None or max_tokens == -1:
+            n_most = 2**31 - 1 if self._context_shift else room
+        else:
+            n_most = checked_count("max_tokens", max_tokens, least=0)
+        if not self._context_shift:
+            n_most = max(min(n_most, room), 0)
+        scores = LogprobRecord(n_logprobs or 0) if score_prompt else None
+        callbacks = processors(request.logits_processor), criteria(request.stopping_criteria)
+        return [
+            Job(
+                prompt,
+                min(n_most, 2**31 - 1),
+                options if index == 0 else replace(options, seed=(options.drawn_seed + index) % (2**32 - 1)),
+                request.grammar,
+                request.grammar_first,
+                *callbacks,
+                logprobs=None if n_logprobs is None else LogprobRecord(n_logprobs),
+                prompt_logprobs=scores,
+                cache_prompt=request.cache_prompt,
+                n_keep=self._kept(prompt) if self._context_shift else None,
+            )
+            for index in range(n)
+        ]
+
+    def run(self, jobs: Sequence[Job], assembler: Callable[[], TextAssembler], timeout_s: float | None) -> Run:
+        """Return the jobs as a run that has not begun; `assembler` makes one for each."""
+        return Run(self.slots, [Choice(index, job, assembler()) for index, job in enumerate(jobs)], timeout_s)
+
+    def whole(self, run: Run, result: Callable[[], _Item]) -> _Item:
+        """Return the result of a run; other threads wait for it."""
+        with self.slots.lock:
+            try:
+                run.begin()
+                return result()
+            finally:
+                run.end()
+
+    def stream(self, run: Run, chunks: Callable[[], Iterator[_Item]]) -> Generator[_Item, None, None]:
+        """Begin a run and return its chunks; it ends however the generator ends, also when dropped before it began."""
+        run.begin()
+        return ending(chunks(), run.end)
+
+    def _kept(self, prompt: array[int]) -> int:
+        n_keep = len(prompt) if self._n_keep < 0 else self._n_keep
+        return min(n_keep, self.slots.capacity - 4)
+
+
+def ending(items: Iterator[_Item], end: Callable[[], Any]) -> Generator[_Item, None, None]:
+    """Return a generator of the items that calls `end` however it ends, also when it is dropped before it began."""
+
+    def run() -> Generator[Any, None, None]:
+        try:
+            yield None
+            yield from items
+        finally:
+            end()
+
+    generator = run()
+    next(generator)  # from here on, closing it runs the `finally`
+    return generator

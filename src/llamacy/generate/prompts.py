@@ -1,0 +1,88 @@
+"""Prompts: what callers give, as tokens."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from llamacy.core.vocab import Vocab
+
+
+def prompt_tokens(vocab: Vocab, prompt: str | bytes | Sequence[int], *, add_special: bool = True) -> array[int]:
+    """Return the tokens of a prompt; special tokens that are spelled in a text are recognised.
+
+    A text that begins with the spelling of the token that begins a text gets no second one.
+
+    Raises
+    ------
+    ValueError
+        The prompt is empty, and the model has no token to begin with; or an id is none of the model.
+    TypeError
+        It is no prompt.
+    """
+    if not isinstance(prompt, (str, bytes)):
+        return checked_tokens(vocab, prompt)
+    tokens = vocab.tokenize(prompt, add_special=add_special, parse_special=True)
+    if len(tokens) > 1 and tokens[0] == tokens[1] == vocab.bos and add_special:
+        del tokens[0]
+    if not tokens:
+        first = vocab.bos if vocab.bos is not None else vocab.eos
+        if first is None:
+            raise ValueError("the prompt is empty, and the model has no token to begin with")
+        tokens.append(first)
+    return tokens
+
+
+def checked_tokens(vocab: Vocab, tokens: Sequence[int]) -> array[int]:
+    """Return token ids as an array of int32.
+
+    Raises
+    ------
+    TypeError, ValueError
+        There are none, or one is no id of the model.
+    """
+    if isinstance(tokens, (str, bytes, bytearray)):
+        raise TypeError("tokens must be ids; convert text with tokenize() first")
+    try:
+        ids = array("i", tokens)
+    except OverflowError:
+        raise ValueError(f"a token id must be from 0 to {vocab.n_tokens - 1}") from None
+    if not ids:
+        raise ValueError("the prompt has no tokens")
+    if min(ids) < 0 or max(ids) >= vocab.n_tokens:
+        wrong = next(token for token in ids if not 0 <= token < vocab.n_tokens)
+        raise ValueError(f"there is no token {wrong}: ids are from 0 to {vocab.n_tokens - 1}")
+    return ids
+
+
+def several_prompts(prompt: Any) -> list[Any]:
+    """Return the prompts that a caller gave: a text or a list of ids is one, a list of such is several.
+
+    Raises
+    ------
+    ValueError
+        The list is empty.
+    """
+    if isinstance(prompt, (str, bytes)) or not isinstance(prompt, Sequence):
+        return [prompt]
+    if len(prompt) == 0:
+        raise ValueError("the prompt is empty: give a text, token ids, or a list of prompts")
+    if isinstance(prompt[0], (str, bytes, list, tuple, array)):
+        return list(prompt)
+    return [prompt]
+
+
+def truncated(tokens: array[int], capacity: int, max_tokens: int | None, n_keep: int) -> array[int]:
+    """Return a prompt without its middle, so that it leaves room for what is generated.
+
+    Room is left for `max_tokens`, but no more than half of the context, and for a quarter of it when that isn't said.
+    The first `n_keep` tokens stay, and as many of the last ones as fit.
+    """
+    room = capacity // 4 if max_tokens is None else min(max_tokens, capacity // 2)
+    most = capacity - max(room, 1)
+    if len(tokens) <= most:
+        return tokens
+    n_keep = min(n_keep, most - 1)
+    return tokens[:n_keep] + tokens[len(tokens) - (most - n_keep) :]

@@ -1,0 +1,147 @@
+"""A request at work: its choices are carried forward side by side."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Generator, Sequence
+from typing import TYPE_CHECKING
+
+from llamacy.errors import DecodeAbortedError
+
+if TYPE_CHECKING:
+    from llamacy.core.stream import TokenStream
+    from llamacy.generate.choice import Choice
+    from llamacy.generate.slots import Slots
+
+_logger = logging.getLogger("llamacy")
+
+Event = tuple["Choice", "str | None", range]
+
+
+class Run:
+    """Generate the choices of a request, as many at once as there is room for.
+
+    Ctrl-C, `abort`, and the end of its time stop it: what there is stays, and choices that were not at their end get
+    the finish reason ``"abort"``.
+
+    Parameters
+    ----------
+    slots
+        Where it runs.
+    choices
+        What is generated.
+    timeout_s
+        Seconds from the beginning after which it is aborted.
+
+    Attributes
+    ----------
+    choices
+        What is generated.
+    prompt_s, generation_s
+        Seconds until the first token, and from there on.
+    n_prompt, n_cached
+        Tokens of the prompts, and how many of them were in the memory.
+    """
+
+    def __init__(self, slots: Slots, choices: Sequence[Choice], timeout_s: float | None = None) -> None:
+        self._slots = slots
+        self.choices = choices
+        self._timeout_s = timeout_s
+        self._streams: list[TokenStream] = []
+        self._wave: Sequence[Choice] = ()
+        self._aborted = False
+        self._began = 0.0
+        self._end_s: float | None = None
+        self.prompt_s = self.generation_s = 0.0
+
+    @property
+    def n_prompt(self) -> int:
+        """Tokens of the prompts; one that several choices have counts once."""
+        return sum({id(choice.job.prompt): len(choice.job.prompt) for choice in self.choices}.values())
+
+    @property
+    def n_cached(self) -> int:
+        """Tokens of the prompts that were in the memory already."""
+        return sum({id(choice.job.prompt): choice.job.n_cached for choice in reversed(self.choices)}.values())
+
+    @property
+    def n_generated(self) -> int:
+        """Tokens generated so far."""
+        return sum(choice.n_generated for choice in self.choices)
+
+    def begin(self) -> None:
+        """Take the sequences; what is wrong with the request is found here, before anything is computed.
+
+        Raises
+        ------
+        ConcurrentUseError, ContextLengthError, GrammarError
+            As for `Slots.begin`.
+        """
+        self._end_s = None if self._timeout_s is None else time.perf_counter() + self._timeout_s
+        self._begin_wave(0)
+
+    def end(self) -> None:
+        """Give the sequences back; nothing happens when that was done."""
+        self._slots.end(self._streams)
+
+    def events(self) -> Generator[Event, None, None]:
+        """Generate, and yield pieces: the choice, its text, and the tokens whose log-probabilities go with it.
+
+        The text of the last event of each choice is None.
+        """
+        n_done = 0
+        while True:
+            yield from self._wave_events()
+            n_done += len(self._wave)
+            if n_done == len(self.choices):
+                return
+            self._begin_wave(n_done)
+
+    def _begin_wave(self, n_done: int) -> None:
+        self._began = time.perf_counter()
+        choices = self.choices[n_done:]
+        self._wave = choices[: self._slots.n_fitting([choice.job for choice in choices])]
+        self._streams = []
+        if self._aborted:
+            return
+        try:
+            self._streams = self._slots.begin(
+                [choice.job for choice in self._wave],
+                timeout_s=None if self._end_s is None else max(self._end_s - self._began, 0.0),
+            )
+        except (DecodeAbortedError, KeyboardInterrupt) as reason:
+            self._stop(reason)
+
+    def _wave_events(self) -> Generator[Event, None, None]:
+        first: float | None = None
+        spent = self.generation_s
+        active = {choice: choice.begin(stream) for choice, stream in zip(self._wave, self._streams)}  # noqa: B905
+        try:
+            while active:
+                for choice, pieces in list(active.items()):
+                    piece = next(pieces, None)
+                    if first is None:
+                        first = time.perf_counter()
+                        self.prompt_s += first - self._began
+                    if piece is not None:
+                        yield choice, *piece
+                        continue
+                    del active[choice]
+                    self.generation_s = spent + time.perf_counter() - first
+                    self._aborted |= choice.finish_reason == "abort"
+                    yield choice, None, _NONE
+        except KeyboardInterrupt as reason:
+            self._stop(reason)
+        for choice in self._wave:  # those that an abort left without an end
+            if choice.finish_reason is None:
+                yield choice, *choice.abort()
+                yield choice, None, _NONE
+
+    def _stop(self, reason: BaseException) -> None:
+        self._aborted = True
+        if isinstance(reason, KeyboardInterrupt):
+            _logger.info("interrupted: the request ends here")
+
+
+_NONE = range(0)
