@@ -167,7 +167,21 @@ class SamplerError(LlamacyError, ValueError):
 
 
 class GrammarError(LlamacyError, ValueError):
-    """A grammar is wrong, or was used against its rules."""
+    """A grammar is wrong, or was used against its rules.
+
+    Attributes
+    ----------
+    rule
+        The rule at fault, where a grammar is put together of several things; otherwise None.
+    """
+
+    rule: str | None = None
+
+    def in_rule(self, rule: str) -> GrammarError:
+        """Return this error after saying that it is about a rule."""
+        self.rule = rule
+        self.args = (f"{rule}: {self.args[0]}",)
+        return self
 
 
 class GrammarSyntaxError(GrammarError):

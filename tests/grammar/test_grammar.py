@@ -60,6 +60,24 @@ def test_what_is_no_text_is_refused_with_a_hint(text: Any) -> None:
         Grammar.from_string(text)
 
 
+def test_schema_as_text_is_refused_with_a_hint() -> None:
+    for text in ('{"type": "object"}', '\n {"type": "object"}', "{}"):
+        with pytest.raises(GrammarError, match="from_json_schema"):
+            Grammar.from_string(text)
+
+
+@pytest.mark.parametrize("root", [5, None, b"root", ["root"]])
+def test_root_is_a_name(root: Any) -> None:
+    with pytest.raises(TypeError, match="root is the name of a rule, not "):
+        Grammar.from_string(DIGITS, root)
+
+
+@pytest.mark.parametrize("lazy", ["yes", 1, None])
+def test_lazy_is_true_or_false(lazy: Any) -> None:
+    with pytest.raises(TypeError, match="lazy must be True or False, not "):
+        Grammar.from_string(DIGITS, lazy=lazy, trigger_words=["x"])
+
+
 def test_file(tmp_path: Path) -> None:
     path = tmp_path / "é.gbnf"
     path.write_bytes(b'\xef\xbb\xbfroot ::= "\xc3\xa9"\r\n')

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import marshal
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from operator import index
 from os import fspath
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from llamacy.errors import GrammarError, GrammarSyntaxError
 from llamacy.grammar.emit import emit
 from llamacy.grammar.parse import parse
-from llamacy.grammar.plain import check_plain
 from llamacy.grammar.tree import Rules
 
 if TYPE_CHECKING:
@@ -94,10 +93,8 @@ class Grammar:
         GrammarError
             The text is empty or has no rule `root`, or triggers are wrong.
         """
-        if not isinstance(text, str):
-            raise TypeError(
-                f"a grammar is GBNF text, not {type(text).__name__}; Grammar.from_json_schema takes schemas and types"
-            )
+        _check_text(text)
+        _check_root(root)
         triggers = _triggers(lazy, trigger_patterns, trigger_words, trigger_tokens)
         return _make(text, root, parse(text, root), lazy, *triggers)
 
@@ -179,6 +176,7 @@ class Grammar:
         SchemaRelaxedWarning
             With ``strict=False``: something that can't be enforced was left out.
         """
+        from llamacy.grammar.plain import check_plain
         from llamacy.grammar.schema.policy import Policy
         from llamacy.grammar.sources import schema_of
 
@@ -196,10 +194,84 @@ class Grammar:
             from llamacy.grammar.schema.compiler import compile_plain
 
             grammar = _of_rules(compile_plain(schema_of(schema), chosen, resolver))
-            if key is not None:
-                while len(_cache) >= _MAX_CACHED:
-                    _cache.pop(next(iter(_cache)), None)
-                _cache[key] = grammar
+            _remember(key, grammar)
+        return grammar
+
+    @staticmethod
+    def from_template(
+        text: str,
+        root: str = "root",
+        *,
+        schemas: Mapping[str, object] | None = None,
+        patterns: Mapping[str, str] | None = None,
+        resolver: Any = None,
+        **policy: Any,
+    ) -> Grammar:
+        """Make a grammar of GBNF text in which some rules are JSON Schemas or regular expressions.
+
+        A tool call, for example::
+
+            Grammar.from_template(
+                'root ::= "<call>" name ":" arguments "</call>"',
+                schemas={"arguments": {"type": "object", "properties": {"city": {"type": "string"}}}},
+                patterns={"name": "[a-z]+"},
+            )
+
+        Parameters
+        ----------
+        text
+            The grammar. It uses the names of `schemas` and `patterns` like those of its own rules. The other rules that
+            these come with have names that no rule of the text has.
+        root
+            Name of the rule that a text must match.
+        schemas
+            By the name of a rule, what JSON it stands for, in any form that `from_json_schema` takes.
+        patterns
+            By the name of a rule, a regular expression, as `from_regex` takes it.
+        resolver, **policy
+            As for `from_json_schema`; the same for all schemas.
+
+        Raises
+        ------
+        GrammarSyntaxError
+            The text can't be read, uses a rule that no one defines, or llama.cpp can't use the grammar.
+        GrammarError
+            A schema or pattern is wrong in a way that `from_json_schema` or `from_regex` tells: the error is what they
+            raise, its `rule` says whose it is. Or one of them is not used, or its name is no name or used twice.
+        TypeError
+            There is no such option, or something is nothing of that kind.
+
+        Warns
+        -----
+        SchemaRelaxedWarning
+            As for `from_json_schema`.
+        """
+        from llamacy.grammar.plain import check_plain
+        from llamacy.grammar.schema.policy import Policy
+        from llamacy.grammar.sources import schema_of
+        from llamacy.grammar.template import check_parts, template_text
+
+        chosen = Policy.from_arguments(policy)
+        _check_text(text)
+        _check_root(root)
+        schemas, patterns = schemas or {}, patterns or {}
+        check_parts(schemas, patterns)
+        read: dict[str, Any] = {}
+        for name, source in schemas.items():
+            try:
+                read[name] = schema_of(source)
+                check_plain(read[name])
+            except GrammarError as error:
+                error.in_rule(name)
+                raise
+        key = None
+        if resolver is None and chosen.strict:
+            key = _cache_key([text, root, list(read.items()), list(patterns.items())], chosen)
+        grammar = None if key is None else _cache.get(key)
+        if grammar is None:
+            whole = template_text(text, root, read, patterns, chosen, resolver)
+            grammar = _make(whole, root, None, False, (), (), ())
+            _remember(key, grammar)
         return grammar
 
     @staticmethod
@@ -216,17 +288,9 @@ class Grammar:
         GrammarError
             The pattern is wrong, says what is not regular, is too large, or matches nothing.
         """
-        from llamacy.errors import AutomatonSizeError
-        from llamacy.grammar.language import language_rules
-        from llamacy.grammar.regex import pattern_language
+        from llamacy.grammar.language import pattern_rules
 
-        try:
-            language = pattern_language(pattern, search=False)
-        except AutomatonSizeError as error:
-            raise AutomatonSizeError(f"pattern {pattern!r:.100}: {error}") from None
-        if language.is_empty:
-            raise GrammarError(f"pattern {pattern!r:.100}: no text matches it")
-        return _checked(language_rules(language))
+        return _checked(pattern_rules(pattern))
 
     @staticmethod
     def from_choices(strings: Iterable[str]) -> Grammar:
@@ -408,12 +472,35 @@ def _cache_key(schema: Any, policy: Policy) -> tuple[bytes, Policy] | None:
         return None
 
 
+def _remember(key: tuple[str | bytes, Policy] | None, grammar: Grammar) -> None:
+    if key is not None:
+        while len(_cache) >= _MAX_CACHED:
+            _cache.pop(next(iter(_cache)), None)
+        _cache[key] = grammar
+
+
+def _check_text(text: object) -> None:
+    if not isinstance(text, str):
+        raise TypeError(
+            f"a grammar is GBNF text, not {type(text).__name__}; Grammar.from_json_schema takes schemas and types"
+        )
+    if text.lstrip()[:1] == "{":
+        raise GrammarError("the grammar begins with {, as no GBNF does; Grammar.from_json_schema takes JSON Schemas")
+
+
+def _check_root(root: object) -> None:
+    if not isinstance(root, str):
+        raise TypeError(f"root is the name of a rule, not {root!r:.60}")
+
+
 # triggers
 
 
 def _triggers(
     lazy: bool, patterns: Iterable[str], words: Iterable[str], tokens: Iterable[int]
 ) -> tuple[tuple[str, ...], tuple[str, ...], tuple[int, ...]]:
+    if not isinstance(lazy, bool):
+        raise TypeError(f"lazy must be True or False, not {lazy!r:.60}")
     found = (_texts(patterns, "trigger_patterns"), _texts(words, "trigger_words"), tuple(map(_token, tokens)))
     if lazy and not any(found):
         raise GrammarError("a lazy grammar needs trigger_patterns, trigger_words or trigger_tokens")

@@ -1,12 +1,38 @@
-"""Regular languages as grammars."""
+"""Regular languages and expressions as grammars."""
 
 from __future__ import annotations
 
+from llamacy.errors import AutomatonSizeError, GrammarError
 from llamacy.grammar.automaton import Dfa
+from llamacy.grammar.regex import pattern_language
 from llamacy.grammar.schema.automata import AutomatonWriter, as_is
 from llamacy.grammar.schema.policy import Policy
 from llamacy.grammar.schema.rulebook import Rulebook
 from llamacy.grammar.tree import Rules
+
+
+def pattern_rules(pattern: str, root: str = "root") -> Rules:
+    """Return the grammar of the texts that a regular expression matches from their beginning to their end.
+
+    Parameters
+    ----------
+    pattern
+        The expression.
+    root
+        As for `language_rules`.
+
+    Raises
+    ------
+    GrammarError
+        The pattern is wrong, says what is not regular, is too large, or matches nothing.
+    """
+    try:
+        language = pattern_language(pattern, search=False)
+    except AutomatonSizeError as error:
+        raise AutomatonSizeError(f"pattern {pattern!r:.100}: {error}") from None
+    if language.is_empty:
+        raise GrammarError(f"pattern {pattern!r:.100}: no text matches it")
+    return language_rules(language, root)
 
 
 def language_rules(language: Dfa, root: str = "root") -> Rules:

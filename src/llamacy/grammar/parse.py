@@ -7,6 +7,7 @@ that parser can't survive: the limits are those of `llamacy.core.grammar_guard`,
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Collection
 from functools import cache
 from typing import NamedTuple
 
@@ -47,12 +48,59 @@ def parse(text: str, root: str = "root") -> Rules:
     GrammarError
         The text is empty, or has no rule `root`.
     """
+    part = parse_part(text)
+    rules = Rules(root, part.rules)
+    check(rules, part.error, part.stacked)
+    return rules
+
+
+class Part(NamedTuple):
+    """Rules that were read.
+
+    Attributes
+    ----------
+    rules
+        The rules by name.
+    used
+        All names in them.
+    stacked
+        What `check` wants to know of them.
+    error
+        Makes an error that says where a name stands first.
+    """
+
+    rules: dict[str, Node]
+    used: frozenset[str]
+    stacked: set[int]
+    error: Callable[[str, str], GrammarError]
+
+
+def parse_part(text: str, known: Collection[str] = ()) -> Part:
+    """Read rules that aren't checked yet.
+
+    Parameters
+    ----------
+    text
+        Rules in GBNF.
+    known
+        Names of the rules that are defined elsewhere.
+
+    Raises
+    ------
+    GrammarSyntaxError
+        The text is no GBNF, defines a rule of `known`, or uses one that isn't defined.
+    GrammarError
+        The text is empty.
+    """
     if not text.strip():
         raise GrammarError("the grammar is empty")
     reader = _Reader(text)
-    rules = Rules(root, reader.read())
-    check(rules, lambda name, message: reader.error(message, reader.used[name]), reader.stacked)
-    return rules
+    rules = reader.read(known)
+
+    def error(name: str, message: str) -> GrammarError:
+        return reader.error(message, reader.used[name]) if name in reader.used else GrammarError(message)
+
+    return Part(rules, frozenset(reader.used), reader.stacked, error)
 
 
 class _Patterns(NamedTuple):
@@ -145,8 +193,8 @@ class _Reader:
 
     # rules
 
-    def read(self) -> dict[str, Node]:
-        """Read all rules."""
+    def read(self, known: Collection[str]) -> dict[str, Node]:
+        """Read all rules; those `known` are defined elsewhere."""
         self._space(newlines=True)
         while not self._at_end():
             start = self._pos
@@ -156,6 +204,8 @@ class _Reader:
                 raise self.error("::= is expected here")
             if name in self._rules:
                 raise self.error(f"rule {name!r} is defined twice", start)
+            if name in known:
+                raise self.error(f"rule {name!r} is defined here, and in schemas or patterns too", start)
             self._rules[name] = ()
             self._pos += 3
             self._space(newlines=True)
@@ -164,7 +214,7 @@ class _Reader:
                 raise self.error("a new line or the end of the grammar is expected here")
             self._space(newlines=True)
         for name, start in self.used.items():
-            if name not in self._rules:
+            if name not in self._rules and name not in known:
                 raise self.error(f"rule {name!r} is not defined", start)
         return self._rules
 

@@ -63,15 +63,29 @@ def compile_schema(schema: Any, policy: Policy | None = None, *, resolver: Any =
     return compile_plain(schema, policy or Policy(), resolver)
 
 
-def compile_plain(schema: Any, policy: Policy, resolver: Any = None) -> Rules:
-    """Return the grammar of a schema that `check_plain` has nothing against, or that was read as JSON."""
+def compile_plain(
+    schema: Any, policy: Policy, resolver: Any = None, root: str = "root", first: int = 0, name: str | None = None
+) -> Rules:
+    """Return the grammar of a schema that `check_plain` has nothing against, or that was read as JSON.
+
+    Parameters
+    ----------
+    schema, policy, resolver
+        As for `compile_schema`.
+    root
+        Name of the rule to begin with.
+    first
+        Number of the first of the other rules.
+    name
+        What the schema is called in warnings.
+    """
     find = _resolver(resolver)
     ignored: set[tuple[int, str]] = set()
     dynamic = False
     while True:
-        compiler = _Compiler(schema, policy, find, frozenset(ignored), dynamic)
+        compiler = _Compiler(schema, find, frozenset(ignored), dynamic, Rulebook(policy, first))
         try:
-            return compiler.compile()
+            return compiler.compile(root)
         except NeedsDynamicScope:
             dynamic = True
         except UnsupportedSchemaError as error:
@@ -82,7 +96,9 @@ def compile_plain(schema: Any, policy: Policy, resolver: Any = None) -> Rules:
             if keyword is None or (place.identity, keyword) in ignored or len(ignored) >= _MAX_RELAXED:
                 raise
             ignored.add((place.identity, keyword))
-            warnings.warn(SchemaRelaxedWarning(f"left out: {error}"), stacklevel=4)
+            where = "" if name is None else f"{name}: "
+            # up to the caller of Grammar.from_json_schema, or of Grammar.from_template, which is one further away
+            warnings.warn(SchemaRelaxedWarning(f"left out: {where}{error}"), stacklevel=3 if name is None else 4)
 
 
 def _resolver(resolver: Any) -> Resolver | None:
@@ -101,11 +117,11 @@ class _Compiler:
     """One compilation."""
 
     def __init__(
-        self, schema: Any, policy: Policy, resolver: Resolver | None, ignored: frozenset[tuple[int, str]], dynamic: bool
+        self, schema: Any, resolver: Resolver | None, ignored: frozenset[tuple[int, str]], dynamic: bool, book: Rulebook
     ) -> None:
+        policy = book.policy
         dialect = UNSTATED if policy.dialect is None else DIALECTS[policy.dialect]
-        self._book = Rulebook(policy)
-        self._book.rules["root"] = ()
+        self._book = book
         self._places = Places(schema, dialect, resolver, ignored, dynamic)
         self._scalars = ScalarReader(self._places, policy)
         self._reader = ContainerReader(self._places, self._scalars, (ARRAYS, OBJECTS))
@@ -117,12 +133,13 @@ class _Compiler:
         self._pending: list[tuple[Ref, Members]] = []
         self._impossible: Place | None = None
 
-    def compile(self) -> Rules:
-        """Return the grammar."""
+    def compile(self, name: str) -> Rules:
+        """Return the grammar, whose root rule has a name."""
         book = self._book
+        book.rules[name] = ()
         root = self._places.root
         members = self._reader.node(root)
-        start = Ref("root")
+        start = Ref(name)
         if members:
             self._nodes[members] = start
             self._containers.add(start)
@@ -134,11 +151,11 @@ class _Compiler:
             book.define(ref, self._write(members))
         rules: dict[str, Node] = book.rules
         if book.has_dead:
-            rules = prune(rules, "root")
-            if "root" not in rules:
+            rules = prune(rules, name)
+            if name not in rules:
                 place = self._impossible or root
                 raise place.error("nothing can satisfy this schema", kind=UnsatisfiableSchemaError)
-        return Rules("root", rules)
+        return Rules(name, rules)
 
     def _value(self, members: Members) -> Node:
         """Return the grammar of a node: what it is when that is short, or else the name of its rule."""

@@ -43,6 +43,8 @@ class Rulebook:
     ----------
     policy
         White space, and limits of what is open.
+    first
+        Where numbers begin, so that the rules of several books can stand beside each other.
 
     Attributes
     ----------
@@ -50,9 +52,10 @@ class Rulebook:
         Some rule may match nothing.
     """
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: Policy, first: int = 0) -> None:
         self.policy = policy
         self.rules: dict[str, Node] = {}
+        self._first = first
         self.has_dead = False
         self._common = _common_rules(policy)
         self._names: dict[Node, Ref] = {}
@@ -95,7 +98,7 @@ class Rulebook:
             raise UnsupportedSchemaError(
                 f"takes more than {MAX_RULES} rules; make it smaller, or leave parts of it open", pointer="#"
             )
-        name = f"{kind}-{n}"
+        name = f"{kind}-{n + self._first}"
         rules[name] = node
         return Ref(name)
 
