@@ -250,3 +250,16 @@ def test_overlapping_patterns_are_refused_with_the_number() -> None:
         Grammar.from_json_schema({"type": "object", "patternProperties": patterns})
     assert error.value.keyword == "patternProperties"
     accepts({"type": "object", "patternProperties": dict(list(patterns.items())[:3])}, '{"w0w2":2}', '{"w0w2":1}')
+
+
+def test_type_beside_a_reference_of_an_older_draft_says_nothing() -> None:
+    schema = {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "type": "object",
+        "properties": {"a": {"$ref": "#/definitions/o", "type": "string"}},
+        "required": ["a"],
+        "definitions": {"o": {"type": "array", "items": {"const": 1}}},
+    }
+    grammar = Grammar.from_json_schema(schema)
+    assert grammar.matches('{"a": [1]}')
+    assert not grammar.matches('{"a": "x"}')

@@ -148,3 +148,14 @@ def test_type_without_a_schema_is_refused(pydantic: Any) -> None:
         schema_of(Odd)
     with pytest.raises(SchemaError, match="pydantic has no JSON Schema"):
         schema_of(type(lambda: 0))
+
+
+def test_equal_schema_is_the_same_grammar_whoever_refers_to_its_parts() -> None:
+    leaf = {"type": "string", "maxLength": 977}
+    first = Grammar.from_json_schema({"properties": {"a": leaf, "b": leaf}})
+    assert Grammar.from_json_schema({"properties": {"a": dict(leaf), "b": dict(leaf)}}) is first
+    kept = {"properties": {"a": leaf, "b": leaf}}
+    assert Grammar.from_json_schema(kept) is first
+    leaf["maxLength"] = 978
+    assert Grammar.from_json_schema(kept) is not first
+    assert Grammar.from_json_schema(kept).matches(json.dumps({"a": "x" * 978}))

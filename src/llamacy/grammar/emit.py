@@ -85,19 +85,29 @@ def _ranges(characters: CharSet) -> str:
 
 def _top(node: Any) -> str:
     """Return a node as it stands in a rule or in parentheses."""
-    write = _WRITERS
     kind = type(node)
-    if kind is tuple:
-        return " ".join([part if type(part) is Ref else write[type(part)](part) for part in node]) or '""'
     if kind is not Choice:
-        return write[kind](node)
+        return _sequence(node) if kind is tuple else _WRITERS[kind](node)
     ways = []
     for way in node:
-        if type(way) is tuple:
-            ways.append(" ".join([part if type(part) is Ref else write[type(part)](part) for part in way]) or '""')
-        else:
-            ways.append(write[type(way)](way))
+        kind = type(way)
+        ways.append(way if kind is Ref else _sequence(way) if kind is tuple else _WRITERS[kind](way))
     return " | ".join(ways)
+
+
+def _sequence(node: tuple[Any, ...]) -> str:
+    parts = []
+    for part in node:
+        kind = type(part)
+        if kind is Ref:
+            parts.append(part)
+        elif kind is Choice:
+            parts.append("(" + _top(part) + ")")
+        elif kind is str and part.isprintable():
+            parts.append(encode_basestring(part))
+        else:
+            parts.append(_WRITERS[kind](part))
+    return " ".join(parts) or '""'
 
 
 def _group(node: Any) -> str:

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import marshal
 from collections.abc import Iterable, Mapping
 from operator import index
 from os import fspath
 from typing import TYPE_CHECKING, Any
 
 from llamacy.errors import GrammarError, GrammarSyntaxError
+from llamacy.grammar import cache
 from llamacy.grammar.emit import emit
 from llamacy.grammar.parse import parse
 from llamacy.grammar.tree import Rules
 
 if TYPE_CHECKING:
     from llamacy.grammar.matcher import Matcher, Mismatch
-    from llamacy.grammar.schema.policy import Policy
     from llamacy.types import StrPath
 
-_MAX_CACHED = 128
 _MAX_TOKEN = 2**31 - 1
-
-_cache: dict[tuple[str | bytes, Policy], Grammar] = {}
 
 
 class Grammar:
@@ -181,21 +177,26 @@ class Grammar:
         from llamacy.grammar.sources import schema_of
 
         chosen = Policy.from_arguments(policy)
-        key: tuple[str | bytes, Policy] | None = None
-        is_cached = resolver is None and chosen.strict
-        if not isinstance(schema, str):
+        shown = chosen if policy else None
+        keeps = resolver is None and chosen.strict
+        keys: list[cache.Key | None]
+        if isinstance(schema, str):
+            keys = [(schema, shown)] if keeps else []
+            found = cache.find(keys)
+        else:
             schema = schema_of(schema)
-            check_plain(schema)
-            key = _cache_key(schema, chosen) if is_cached else None
-        elif is_cached:
-            key = (schema, chosen)
-        grammar = None if key is None else _cache.get(key)
-        if grammar is None:
+            keys = [cache.quick_key(schema, shown)] if keeps else []
+            found = cache.find(keys)
+            if found is None:
+                check_plain(schema)
+                keys += [cache.exact_key(schema, shown)] if keeps else []
+                found = cache.find(keys)
+        if found is None:
             from llamacy.grammar.schema.compiler import compile_plain
 
-            grammar = _of_rules(compile_plain(schema_of(schema), chosen, resolver))
-            _remember(key, grammar)
-        return grammar
+            found = _of_rules(compile_plain(schema_of(schema), chosen, resolver))
+        cache.remember(keys, found)
+        return found
 
     @staticmethod
     def from_template(
@@ -264,15 +265,16 @@ class Grammar:
             except GrammarError as error:
                 error.in_rule(name)
                 raise
-        key = None
+        keys: list[cache.Key | None] = []
         if resolver is None and chosen.strict:
-            key = _cache_key([text, root, list(read.items()), list(patterns.items())], chosen)
-        grammar = None if key is None else _cache.get(key)
-        if grammar is None:
+            parts = [text, root, list(read.items()), list(patterns.items())]
+            keys.append(cache.exact_key(parts, chosen if policy else None))
+        found = cache.find(keys)
+        if found is None:
             whole = template_text(text, root, read, patterns, chosen, resolver)
-            grammar = _make(whole, root, None, False, (), (), ())
-            _remember(key, grammar)
-        return grammar
+            found = _make(whole, root, None, False, (), (), ())
+            cache.remember(keys, found)
+        return found
 
     @staticmethod
     def from_regex(pattern: str) -> Grammar:
@@ -446,10 +448,15 @@ def _make(
 ) -> Grammar:
     """Return a grammar of what was checked before."""
     grammar = object.__new__(Grammar)
-    values = {"text": text, "root": root, "lazy": lazy, "_rules": rules, "_matcher": None}
-    values |= {"trigger_patterns": patterns, "trigger_words": words, "trigger_tokens": tokens}
-    for name, value in values.items():
-        object.__setattr__(grammar, name, value)
+    put = object.__setattr__
+    put(grammar, "text", text)
+    put(grammar, "root", root)
+    put(grammar, "lazy", lazy)
+    put(grammar, "trigger_patterns", patterns)
+    put(grammar, "trigger_words", words)
+    put(grammar, "trigger_tokens", tokens)
+    put(grammar, "_rules", rules)
+    put(grammar, "_matcher", None)
     return grammar
 
 
@@ -462,21 +469,6 @@ def _checked(rules: Rules) -> Grammar:
     """Return the grammar of rules that llama.cpp may find too large."""
     text = emit(rules)
     return _make(text, rules.root, parse(text, rules.root), False, (), (), ())
-
-
-def _cache_key(schema: Any, policy: Policy) -> tuple[bytes, Policy] | None:
-    """Return what stands for a schema in the cache; None when it is not plain JSON."""
-    try:
-        return marshal.dumps(schema, 2), policy  # version 2 writes equal values alike, whoever else refers to them
-    except ValueError:
-        return None
-
-
-def _remember(key: tuple[str | bytes, Policy] | None, grammar: Grammar) -> None:
-    if key is not None:
-        while len(_cache) >= _MAX_CACHED:
-            _cache.pop(next(iter(_cache)), None)
-        _cache[key] = grammar
 
 
 def _check_text(text: object) -> None:

@@ -6,6 +6,7 @@ import json
 import sys
 import typing
 from decimal import Decimal
+from functools import cache
 from importlib import import_module
 from typing import Any, NoReturn
 
@@ -56,12 +57,15 @@ def schema_of(source: object) -> dict[str, Any] | bool:
 # JSON text
 
 
+@cache
+def _decoder() -> json.JSONDecoder:
+    # Decimal: a bound is the number that was written, however many digits it has
+    return json.JSONDecoder(parse_float=Decimal, parse_constant=_no_constant, object_pairs_hook=_without_duplicates)
+
+
 def _from_json(text: str) -> dict[str, Any] | bool:
     try:
-        # Decimal: a bound is the number that was written, however many digits it has
-        schema = json.loads(
-            text, parse_float=Decimal, parse_constant=_no_constant, object_pairs_hook=_without_duplicates
-        )
+        schema = _decoder().decode(text)
     except json.JSONDecodeError as error:
         raise SchemaError(f"the schema is no JSON: {error}") from None
     except RecursionError:

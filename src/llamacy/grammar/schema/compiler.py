@@ -16,6 +16,7 @@ from llamacy.grammar.plain import check_plain
 from llamacy.grammar.schema.arrays import ARRAYS
 from llamacy.grammar.schema.containers import ContainerReader
 from llamacy.grammar.schema.dialect import DIALECTS, UNSTATED
+from llamacy.grammar.schema.keywords import TYPES
 from llamacy.grammar.schema.location import NeedsDynamicScope, Place, Places, Resolver
 from llamacy.grammar.schema.objects import OBJECTS
 from llamacy.grammar.schema.policy import Policy
@@ -148,7 +149,7 @@ class _Compiler:
             book.define(start, book.shared("value"))
         while self._pending:
             ref, members = self._pending.pop()
-            book.define(ref, self._write(members))
+            book.define(ref, self._write(members, _only_type(members)))
         rules: dict[str, Node] = book.rules
         if book.has_dead:
             rules = prune(rules, name)
@@ -166,37 +167,36 @@ class _Compiler:
             return node
         if not members:
             return self._book.shared("value")
-        if len(members) == 1:
-            (literal,) = members
-            schema = literal.place.schema
-            kind = schema.get("type") if literal.holds and type(schema) is dict else None
-            if type(kind) is str and kind in _SCALAR_TYPES:
-                node = self._nodes[members] = self._book.named(kind, self._write(members, scalar=True))
-                return node
+        kind = _only_type(members)
+        if kind in _SCALAR_TYPES:
+            assert kind is not None
+            node = self._nodes[members] = self._book.named(kind, self._write(members, kind))
+            return node
         ref = self._book.new("value")
         self._containers.add(ref)
         self._nodes[members] = ref
         self._pending.append((ref, members))
         return ref
 
-    def _write(self, members: Members, scalar: bool = False) -> Node:
-        """Return all ways to write a value of a node."""
+    def _write(self, members: Members, kind: str | None) -> Node:
+        """Return all ways to write a value of a node, which has one type only unless `kind` is None."""
         if len(members) == 1:
             (literal,) = members
         else:
             literal = min(members, key=lambda literal: literal.place.pointer)
         place = literal.place
         try:
-            return self._ways(members, place, scalar)
+            return self._ways(members, place, kind)
         except AutomatonSizeError as error:
             schema = place.schema if isinstance(place.schema, dict) else {}
             keyword = next((keyword for keyword in _LARGE if keyword in schema), None)
             raise place.error(str(error), keyword, UnsupportedSchemaError) from error
 
-    def _ways(self, members: Members, place: Place, scalar: bool) -> Node:
-        scalars = self._reader.read_scalars(members)
-        objects = [] if scalar else self._reader.read(members, OBJECTS)
-        arrays = [] if scalar else self._reader.read(members, ARRAYS)
+    def _ways(self, members: Members, place: Place, kind: str | None) -> Node:
+        read = self._reader.read
+        scalars = self._reader.read_scalars(members) if kind is None or kind in _SCALAR_TYPES else None
+        objects = read(members, OBJECTS) if kind is None or kind == "object" else []
+        arrays = read(members, ARRAYS) if kind is None or kind == "array" else []
         if objects == [ANY_OBJECT] and arrays == [ANY_ARRAY] and scalars == everything():
             return self._book.shared("value")
         ways: list[Node] = []
@@ -208,7 +208,8 @@ class _Compiler:
             node = self._arrays.write(array, place)
             if node is not None:
                 ways.append(node)
-        ways += self._scalar_writer.write(scalars, self._scalars.longest_number)
+        if scalars is not None:
+            ways += self._scalar_writer.write(scalars, self._scalars.longest_number)
         if len(ways) > 1:
             ways = list(dict.fromkeys(ways))
         if not ways:
@@ -216,3 +217,16 @@ class _Compiler:
             self._impossible = self._impossible or place
             return NEVER
         return ways[0] if len(ways) == 1 else Choice(ways)
+
+
+def _only_type(members: Members) -> str | None:
+    """Return the type that all values of a node have, where its schema says so in a word."""
+    if len(members) != 1:
+        return None
+    (literal,) = members
+    place = literal.place
+    schema = place.schema
+    if not literal.holds or type(schema) is not dict or ("$ref" in schema and place.resource.dialect.ref_stands_alone):
+        return None
+    kind = schema.get("type")
+    return kind if type(kind) is str and kind in TYPES else None

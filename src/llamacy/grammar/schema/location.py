@@ -74,19 +74,19 @@ class Place:
         The meaning of dynamic anchors here.
     identity
         The `id` of the schema in the document, which `schema` may be a shortened copy of.
-    yes, no
-        "Satisfies the schema" and "doesn't", as literals of a formula.
+    yes
+        That the schema holds, as a literal of a formula.
     holding
         What holds for a value that satisfies the schema: `yes`, or nothing where that says nothing.
     """
 
     __slots__ = (
+        "_no",
         "_parent",
         "_tokens",
         "containers",
         "holding",
         "identity",
-        "no",
         "resource",
         "scalars",
         "schema",
@@ -104,10 +104,17 @@ class Place:
         self._parent = parent
         self._tokens = tokens
         self.yes = Literal(self, True)
-        self.no = Literal(self, False)
-        self.holding: frozenset[Literal] = frozenset((self.yes,)) if schema not in ({}, True) else frozenset()
+        self._no: Literal | None = None
+        self.holding: frozenset[Literal] = frozenset() if schema is True or schema == {} else frozenset((self.yes,))
         self.scalars: Any = None
         self.containers: dict[Any, Any] = {}
+
+    @property
+    def no(self) -> Literal:
+        """That the schema doesn't hold, as a literal of a formula."""
+        if self._no is None:
+            self._no = Literal(self, False)
+        return self._no
 
     @property
     def pointer(self) -> str:
@@ -282,10 +289,13 @@ class Places:
         leaves, child = place.resource.leaves, self.child
         found = {}
         for name, schema in schemas.items():
-            # most properties are nothing but a type that was seen before
-            kind = schema.get("type") if type(schema) is dict and len(schema) == 1 else None
-            known = leaves.get(kind) if type(kind) is str else None
-            found[name] = child(place, schema, keyword, name) if known is None else known
+            known = None
+            if type(schema) is dict and len(schema) == 1:
+                # most properties are nothing but a type that was seen before
+                kind = schema.get("type")
+                if type(kind) is str:
+                    known = leaves.get(kind)
+            found[name] = known or child(place, schema, keyword, name)
         return found
 
     def made(self, place: Place, schema: dict[str, Any]) -> Place:

@@ -9,7 +9,7 @@ from llamacy.errors import UnsupportedSchemaError
 from llamacy.grammar.charset import ANY, CharSet
 from llamacy.grammar.emit import keep
 from llamacy.grammar.schema.keywords import MAX_COUNT
-from llamacy.grammar.schema.policy import Policy
+from llamacy.grammar.schema.policy import DEFAULT, Policy
 from llamacy.grammar.tree import Choice, Node, Ref, Repeat, refs
 
 MAX_RULES = 20_000
@@ -57,7 +57,7 @@ class Rulebook:
         self.rules: dict[str, Node] = {}
         self._first = first
         self.has_dead = False
-        self._common = _common_rules(policy)
+        self._common = _COMMON_BY_DEFAULT if policy is DEFAULT else _common_rules(policy)
         self._names: dict[Node, Ref] = {}
 
     @property
@@ -98,9 +98,9 @@ class Rulebook:
             raise UnsupportedSchemaError(
                 f"takes more than {MAX_RULES} rules; make it smaller, or leave parts of it open", pointer="#"
             )
-        name = f"{kind}-{n + self._first}"
+        name, ref = _name(kind, n + self._first)
         rules[name] = node
-        return Ref(name)
+        return ref
 
     def named(self, kind: str, node: Node) -> Node:
         """Return a node that stands for another one in few words: itself, or the rule for all nodes like it."""
@@ -185,10 +185,20 @@ def _list(item: Node, more: Node, minimum: int, maximum: int | None, padding: tu
     return ("[", *padding, *items)
 
 
+@lru_cache(maxsize=4096)
+def _name(kind: str, n: int) -> tuple[str, Ref]:
+    name = f"{kind}-{n}"
+    return name, Ref(name)
+
+
 @lru_cache(maxsize=64)
 def _common_rules(_policy: Policy) -> dict[str, tuple[Node, tuple[str, ...]]]:
     """Return where the common rules under a policy are kept, each with the names of those that it uses."""
     return {}
+
+
+# what `_common_rules` would return: to hash a policy takes long beside the rest
+_COMMON_BY_DEFAULT: dict[str, tuple[Node, tuple[str, ...]]] = {}
 
 
 def _value(_policy: Policy) -> Node:

@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 from llamacy.errors import UnsupportedSchemaError
 from llamacy.grammar import automaton
-from llamacy.grammar.schema import names
 from llamacy.grammar.schema.automata import AutomatonWriter, in_json, joined
 from llamacy.grammar.schema.containers import ContainerReader
 from llamacy.grammar.schema.location import Place
@@ -27,6 +26,9 @@ from llamacy.grammar.schema.shapes import ANY_OBJECT, ANYTHING, ObjectShape
 from llamacy.grammar.schema.shapes import Node as Members
 from llamacy.grammar.tree import Choice, Node
 
+# the part of a shape that says which objects it has
+_N_SAYING = ObjectShape._fields.index("declares") + 1
+_SAYING_NOTHING = ANY_OBJECT[:_N_SAYING]
 _MAX_ANY_ORDER = 6
 _MAX_DEMANDS = 4
 _MAX_KINDS = 64
@@ -81,7 +83,7 @@ class ObjectWriter:
 
     def write(self, shape: ObjectShape, place: Place) -> Node | None:
         """Return the objects of a shape, or None when there is none."""
-        if shape._replace(seen=names.NONE, speaks=False, narrow=False) == ANY_OBJECT:
+        if shape[:_N_SAYING] == _SAYING_NOTHING:
             return self._book.shared("object")
         if len(shape.some) > _MAX_DEMANDS:
             raise place.error(
@@ -105,6 +107,7 @@ class _ObjectBody:
         self._all_met = (1 << self._n_demands) - 1
         self._named = list(dict.fromkeys([*shape.properties, *shape.required]))
         self._slots = self._make_slots()
+        self._n_required = sum([required for _, _, required in self._slots]) if shape.required else 0
         self._extras = self._make_extras()
         self._most = self._last_count()
         # nothing but the order of the properties matters
@@ -118,7 +121,7 @@ class _ObjectBody:
         else:
             keys = self._in_order()
         ways: list[Node] = [] if keys is None else [joined(['"', keys])]
-        if self._may_close(_START, 0):
+        if not self._n_required and self._is_complete(_START):
             ways.append(self._close)
         if not ways:
             return None
@@ -139,13 +142,15 @@ class _ObjectBody:
         properties, rules = shape.properties, shape.rules
         for name in order:
             members = shape.value(name) if rules else properties.get(name, ANYTHING)
-            if nothing <= members or not is_text(name):
+            if nothing <= members or not (name.isascii() or is_text(name)):
                 if name in required:
                     return [("", [], True)]
                 continue
             values = written.get(members)
-            if values is None or shape.some:
-                values = written[members] = [((*colon, value(m)), met) for m, met in self._meeting(members, name)]
+            if shape.some:
+                values = [((*colon, value(joint)), met) for joint, met in self._meeting(members, name)]
+            elif values is None:
+                values = written[members] = [((*colon, value(members)), 0)]
             slots.append((encode_basestring(name)[1:] + ":", values, name in required))
         return slots
 
@@ -203,8 +208,7 @@ class _ObjectBody:
     def _last_count(self) -> int:
         """Return the number of properties from which on more of them make no difference."""
         shape = self._shape
-        n_required = sum([required for _, _, required in self._slots])
-        minimum = 0 if shape.minimum <= n_required else shape.minimum
+        minimum = 0 if shape.minimum <= self._n_required else shape.minimum
         if minimum > 1 and self._extras:
             # a repeated key is one property; which keys came before is more than a grammar can know
             raise self._reader.blamed(self._place, "minProperties").error(
@@ -217,14 +221,7 @@ class _ObjectBody:
         self._counts_to_maximum = maximum is not None and (bool(self._extras) or maximum < len(self._slots))
         return maximum if maximum is not None and self._counts_to_maximum else minimum
 
-    def _may_close(self, state: _State, n_passed: int) -> bool:
-        if any(required for _, _, required in self._slots[n_passed:]):
-            return False
-        return self._is_complete(state)
-
     def _is_complete(self, state: _State) -> bool:
-        if self._plain:
-            return True
         if state & self._all_met != self._all_met:
             return False
         return self._most == 0 or state >> self._n_demands >= min(self._shape.minimum, self._most)
@@ -240,9 +237,11 @@ class _ObjectBody:
 
     def _in_order(self) -> Node | None:
         """Return the keys and values, from the first key on."""
-        slots, states, plain = self._slots, self._states, self._plain
+        slots, states, plain, add = self._slots, self._states, self._plain, self._book.add
         # by state: what starts with a key, and what follows a value
         picks = self._pick_extras()
+        if plain and len(slots) < _LONG:
+            return self._in_plain_order(picks[_START])
         may_close = True
         follow = [self._follow(state, picks[state], may_close) for state in states]
         n_together = 1 + len(slots) // _LONG
@@ -267,11 +266,34 @@ class _ObjectBody:
                     together[state] = ways if later is None else [*ways, later]
                 if later is not None:
                     ways.append(later)
-                picks.append(self._choice(ways, rule))
+                picks.append(add("pick", Choice(ways)) if len(ways) > 1 else self._choice(ways, rule))
             may_close = may_close and not required
-            if i:
+            if plain:
+                follow[_START] = self._follow(_START, picks[_START], may_close)
+            elif i:
                 follow = [self._follow(state, picks[state], may_close) for state in states]
         return picks[_START]
+
+    def _in_plain_order(self, pick: Node | None) -> Node | None:
+        """Return the same where nothing but the order matters, as in most objects; `pick` are the keys no one named."""
+        slots, add, following, close = self._slots, self._book.add, self._next, self._close
+        may_close = True
+        for i in range(len(slots) - 1, -1, -1):
+            key, values, required = slots[i]
+            if not values:
+                return None
+            rest: Node = () if pick is None else (following, *pick) if type(pick) is tuple else (following, pick)
+            if may_close:
+                rest = Choice((rest, close)) if rest else close
+            way = (key, *values[0][0], *rest) if type(rest) is tuple else (key, *values[0][0], rest)
+            may_close = may_close and not required
+            if pick is not None and not required:
+                pick = add("pick", Choice((way, pick)))
+            elif not required or (i and not slots[i - 1][2]) or len(way) > _LONG_SEQUENCE:
+                pick = add("pick", way)
+            else:
+                pick = way
+        return pick
 
     def _choice(self, ways: list[Node], rule: bool) -> Node | None:
         """Return one of some ways, as a rule when it is used more than once or long."""
@@ -287,7 +309,7 @@ class _ObjectBody:
     def _follow(self, state: _State, pick: Node | None, may_close: bool) -> Node | None:
         """Return what may come after a value: the end, or a comma and what starts with a key."""
         more = None if pick is None else ((self._next, *pick) if type(pick) is tuple else (self._next, pick))
-        if may_close and self._is_complete(state):
+        if may_close and (self._plain or self._is_complete(state)):
             return self._close if more is None else Choice((more, self._close))
         return more
 

@@ -41,7 +41,9 @@ class ScalarWriter:
             if key not in self._written:
                 self._written[key] = self._numbers(scalars.numbers, max(longest_number, self._book.policy.max_digits))
             found += self._written[key]
-        if not scalars.strings.is_empty:
+        if scalars.strings is strings.ALL:
+            found.append(self._book.shared("string"))
+        elif not scalars.strings.is_empty:
             key = ("string", scalars.strings)
             if key not in self._written:
                 self._written[key] = self._strings(scalars.strings)
@@ -68,7 +70,7 @@ class ScalarWriter:
     def _strings(self, found: Strings) -> list[Node]:
         book = self._book
         limit = book.policy.max_string_length
-        if found is strings.ALL or found == strings.ALL:
+        if found == strings.ALL:
             return [book.shared("string")]
         if found.language == automaton.everything():
             maximum = limit if found.maximum is None and limit is not None and limit >= found.minimum else found.maximum
