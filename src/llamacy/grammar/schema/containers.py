@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from llamacy.errors import AutomatonSizeError, UnsupportedSchemaError
+from llamacy.grammar.schema.apart import neighbours
 from llamacy.grammar.schema.keywords import schema_list, type_names
 from llamacy.grammar.schema.location import NOTHING, Literal, Place, Places
 from llamacy.grammar.schema.scalars import ScalarReader, Scalars, everything, shortest_numbers
@@ -386,22 +388,25 @@ def applicators(kind: Kind[S]) -> dict[str, tuple[Step[S], Step[S]]]:
 
     def one_holds(reader: ContainerReader, place: Place, track: bool) -> list[S]:
         children = schema_list(reader.places, place, "oneOf")
+        shapes = [reader.holds(child, kind, False) for child in children]
+        times = Counter(children)
         found: list[S] = []
-        for child in children:
-            here = reader.holds(child, kind, track)
-            for other in children:
-                if other is not child and reader.overlap(here, reader.holds(other, kind, False), kind, place):
-                    here = reader.product(here, reader.fails(other, kind), kind, place, "oneOf")
-            found += here if children.count(child) == 1 else []
+        for child, near in zip(children, neighbours(shapes), strict=True):
+            here = reader.holds(child, kind, track) if times[child] == 1 else []
+            for other in near if here else ():
+                if reader.overlap(here, shapes[other], kind, place):
+                    here = reader.product(here, reader.fails(children[other], kind), kind, place, "oneOf")
+            found += here
         return found
 
     def not_one_holds(reader: ContainerReader, place: Place, track: bool) -> list[S]:
         found = none_hold(reader, place, "oneOf")
         children = schema_list(reader.places, place, "oneOf")
-        for i, child in enumerate(children):
-            for other in children[:i]:
-                one, two = reader.holds(child, kind, False), reader.holds(other, kind, False)
-                found = found + reader.product(one, two, kind, place, "oneOf")
+        shapes = [reader.holds(child, kind, False) for child in children]
+        for i, near in enumerate(neighbours(shapes)):
+            for other in near:
+                if other < i:
+                    found = found + reader.product(shapes[i], shapes[other], kind, place, "oneOf")
         return found
 
     def branches(reader: ContainerReader, place: Place, track: bool, wanted: bool) -> list[S] | None:
