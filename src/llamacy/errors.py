@@ -264,6 +264,32 @@ class UnsatisfiableSchemaError(SchemaError):
     """Nothing can satisfy a JSON Schema."""
 
 
+class ChatTemplateError(LlamacyError, ValueError):
+    """A chat template is wrong, refuses the messages, or goes past a limit.
+
+    Attributes
+    ----------
+    line
+        The line of the template, counted from 1, or None where it isn't known.
+    refusal
+        What the template itself said with `raise_exception`, or None when it was not the template that refused.
+    """
+
+    line: int | None
+    refusal: str | None
+
+    def __init__(
+        self, message: str = "", *, line: int | None = None, refusal: str | None = None, log: Iterable[str] = ()
+    ) -> None:
+        super().__init__(message, log=log)
+        self.line = line
+        self.refusal = refusal
+
+
+class ChatTemplateLimitError(ChatTemplateError):
+    """A chat template takes more time or memory than allowed."""
+
+
 class StateError(LlamacyError, RuntimeError):
     """A saved state could not be written, read or restored."""
 

@@ -1,0 +1,159 @@
+"""Put counting into a template's syntax tree, where the sandbox of jinja2 has no hook."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jinja2 import nodes
+from jinja2.visitor import NodeTransformer
+
+from llamacy.chat.budget import BYTES_PER_STEP
+from llamacy.errors import ChatTemplateLimitError
+
+# no template can spell these names
+STEP, TEST, CONCAT, DEEP, IN, SLICE = (f"llamacy:{name}" for name in ("step", "test", "concat", "deep", "in", "slice"))
+
+#: Nodes that the syntax tree of a template may have.
+MAX_NODES = 200_000
+#: Levels of its syntax tree.
+MAX_TREE_DEPTH = 200
+
+_BODIES = (nodes.For, nodes.Macro, nodes.CallBlock, nodes.Block)
+_MIN_PASS = 8
+
+
+def guard(tree: nodes.Template) -> nodes.Template:
+    """Return the syntax tree of a template with counting put in."""
+    n_nodes = _check_size(tree)
+    tree = _Guard().visit(tree)
+    tree.body.insert(0, _step(tree, n_nodes))
+    return tree
+
+
+def _check_size(tree: nodes.Node) -> int:
+    """Return the number of nodes of a tree that is neither too large nor too deep for jinja2 and Python."""
+    n_nodes, level = 0, [tree]
+    for _ in range(MAX_TREE_DEPTH):
+        n_nodes += len(level)
+        if n_nodes > MAX_NODES:
+            raise ChatTemplateLimitError(f"the chat template has more than {MAX_NODES} parts")
+        level = [child for node in level for child in node.iter_child_nodes()]
+        if not level:
+            return n_nodes
+    raise ChatTemplateLimitError(f"the chat template nests more than {MAX_TREE_DEPTH} levels deep")
+
+
+def _size(body: list[nodes.Node]) -> int:
+    """Return the number of nodes that one pass of a body may run, without bodies that count on their own."""
+    n_nodes, rest = 0, list(body)
+    while rest:
+        node = rest.pop()
+        n_nodes += 1
+        if isinstance(node, nodes.Const) and isinstance(node.value, str):
+            n_nodes += len(node.value) // BYTES_PER_STEP
+        if isinstance(node, nodes.For):
+            rest += [node.iter, *node.else_]
+        elif isinstance(node, nodes.CallBlock):
+            rest.append(node.call)
+        elif not isinstance(node, _BODIES):
+            rest.extend(node.iter_child_nodes())
+    return n_nodes
+
+
+def _filter(node: nodes.Expr, name: str, *args: nodes.Expr) -> nodes.Filter:
+    made = nodes.Filter(node, name, list(args), [], None, None)
+    made.set_lineno(node.lineno)
+    made.set_environment(node.environment)
+    return made
+
+
+def _const(value: Any, like: nodes.Node) -> nodes.Const:
+    made = nodes.Const(value)
+    made.set_lineno(like.lineno)
+    made.set_environment(like.environment)
+    return made
+
+
+def _step(like: nodes.Node, n: int) -> nodes.ExprStmt:
+    made = nodes.ExprStmt(_filter(_const(max(n, _MIN_PASS), like), STEP))
+    made.set_lineno(like.lineno)
+    return made
+
+
+def _is_small(node: nodes.Expr) -> bool:
+    """Return whether comparing with an expression costs next to nothing, since it is a constant."""
+    if isinstance(node, (nodes.List, nodes.Tuple)):
+        return all(isinstance(item, nodes.Const) for item in node.items)
+    return isinstance(node, nodes.Const)
+
+
+class _Guard(NodeTransformer):
+    """Count passes of loops and macros, and what concatenation, comparison, slices and keys touch."""
+
+    def _counted_body(self, node: Any) -> Any:
+        n = _size(node.body)
+        self.generic_visit(node)
+        node.body.insert(0, _step(node, n))
+        return node
+
+    visit_Macro = visit_CallBlock = visit_Block = _counted_body
+
+    def visit_For(self, node: nodes.For) -> nodes.For:  # noqa: N802
+        """Count the passes, and also those that the condition leaves out."""
+        self._counted_body(node)
+        if node.test is not None:
+            node.test = _filter(node.test, TEST)
+        return node
+
+    def visit_Output(self, node: nodes.Output) -> nodes.Output:  # noqa: N802
+        """Write constant texts as they are."""
+        self.generic_visit(node)
+        for index, child in enumerate(node.nodes):
+            if isinstance(child, nodes.Const) and type(child.value) is str:
+                text = nodes.TemplateData(child.value)
+                text.set_lineno(child.lineno)
+                text.set_environment(child.environment)
+                node.nodes[index] = text
+        return node
+
+    def visit_Concat(self, node: nodes.Concat) -> nodes.Filter:  # noqa: N802
+        """Turn `a ~ b` into a call."""
+        self.generic_visit(node)
+        items = nodes.List(node.nodes)
+        items.set_lineno(node.lineno)
+        items.set_environment(node.environment)
+        return _filter(items, CONCAT)
+
+    def visit_Compare(self, node: nodes.Compare) -> nodes.Compare:  # noqa: N802
+        """Count what a comparison of two values touches."""
+        self.generic_visit(node)
+        pairs = list(zip([node.expr, *(operand.expr for operand in node.ops)], node.ops, strict=False))
+        if all(operand.op not in ("in", "notin") for operand in node.ops):
+            if any(_is_small(left) or _is_small(operand.expr) for left, operand in pairs) and len(pairs) == 1:
+                return node
+            node.expr = _filter(node.expr, DEEP)
+            for operand in node.ops:
+                operand.expr = _filter(operand.expr, DEEP)
+            return node
+        if len(pairs) == 1 and _is_small(node.ops[0].expr):
+            return node
+        if not _is_small(node.expr):
+            node.expr = _filter(node.expr, DEEP)
+        for operand in node.ops:
+            operand.expr = _filter(operand.expr, IN if operand.op in ("in", "notin") else DEEP)
+        return node
+
+    def visit_Getitem(self, node: nodes.Getitem) -> nodes.Getitem:  # noqa: N802
+        """Count what a slice copies."""
+        self.generic_visit(node)
+        if isinstance(node.arg, nodes.Slice):
+            node.node = _filter(node.node, SLICE)
+        return node
+
+    def visit_Dict(self, node: nodes.Dict) -> nodes.Dict:  # noqa: N802
+        """Look at keys before they are hashed."""
+        self.generic_visit(node)
+        for pair in node.items:
+            if not isinstance(pair.key, nodes.Const):
+                pair.key = _filter(pair.key, DEEP)
+        return node
