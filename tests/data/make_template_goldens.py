@@ -25,7 +25,7 @@ WEATHER = {
     "type": "function",
     "function": {
         "name": "get_weather",
-        "description": "Weather of a place, \"now\" or later <soon>",
+        "description": 'Weather of a place, "now" or later <soon>',
         "parameters": {
             "type": "object",
             "properties": {
@@ -102,7 +102,10 @@ CONVERSATIONS: dict[str, dict[str, Any]] = {
     "tools": {"messages": [SYSTEM, ASK], "tools": TOOLS},
     "tools-no-system": {"messages": [ASK], "tools": [WEATHER]},
     "call": {"messages": ONE_CALL, "tools": TOOLS},
-    "call-null": {"messages": [ASK, calling(call("get_weather", PLACE, 1), content=None), result("21", 1)], "tools": TOOLS},
+    "call-null": {
+        "messages": [ASK, calling(call("get_weather", PLACE, 1), content=None), result("21", 1)],
+        "tools": TOOLS,
+    },
     "call-text-arguments": {
         "messages": [ASK, calling(call("get_weather", '{"place": "Zürich", "days": 2}', 1)), result('{"t": 21}', 1)],
         "tools": TOOLS,
@@ -113,7 +116,7 @@ CONVERSATIONS: dict[str, dict[str, Any]] = {
             ASK,
             calling(
                 call("get_weather", PLACE, 1),
-                call("search", {"query": ["a \"b\"", "<c>"], "options": {"safe": True}}, 2),
+                call("search", {"query": ['a "b"', "<c>"], "options": {"safe": True}}, 2),
                 content="I look.",
             ),
             result('{"t": 21}', 1),
@@ -144,7 +147,7 @@ CONVERSATIONS: dict[str, dict[str, Any]] = {
     "image": {"messages": [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "What is it?"}]}]},
     "documents": {
         "messages": [USER],
-        "documents": [{"title": "Sums", "text": "2+2 is 4."}, {"title": "T", "text": "\"quoted\" <b>"}],
+        "documents": [{"title": "Sums", "text": "2+2 is 4."}, {"title": "T", "text": '"quoted" <b>'}],
     },
     "functions": {"messages": [SYSTEM, USER], "functions": "[]", "datetime": "now", "tools": [], "documents": []},
     "developer": {"messages": [{"role": "developer", "content": "Be kind."}, USER]},
@@ -167,7 +170,7 @@ def main() -> None:
 
     class Clock(datetime.datetime):
         @classmethod
-        def now(cls, tz: Any = None) -> Clock:
+        def now(cls) -> Clock:
             return cls(*NOW.timetuple()[:6])
 
     chat_template_utils.datetime = Clock

@@ -15,7 +15,7 @@ from typing import Any
 from llamacy.errors import ChatTemplateLimitError
 
 #: Characters that the source of a template may have; the largest known one has 51,000.
-MAX_SOURCE = 512 * 1024
+MAX_SOURCE = 256 * 1024
 #: Steps of every rendering. A step is about 50 ns.
 MAX_STEPS = 20_000_000
 #: Further steps for every item, and for every byte, of what is rendered.
@@ -36,9 +36,10 @@ MAX_INT_BITS = 16_384
 MAX_WIDTH = 100_000
 
 _CONTAINERS = (list, tuple, dict)
-_VIEWS = (type({}.keys()), type({}.values()), type({}.items()))
+_VIEWS: tuple[type, ...] = (type({}.keys()), type({}.values()), type({}.items()))
 _ITEM = 8
 _OBJECT = 64
+_COUNTED_STEPS = 16
 _TOO_DEEP = f"the chat template nests data more than {MAX_NESTING} levels deep"
 
 
@@ -77,10 +78,10 @@ class Budget:
 
     def allocate(self, n_bytes: int) -> None:
         """Take `n_bytes`, before they are allocated where that is possible."""
-        self.touch(n_bytes)
         self.bytes -= n_bytes
         if self.bytes < 0:
             raise ChatTemplateLimitError("the chat template makes more text or data than allowed")
+        self.touch(n_bytes)
 
     def weigh(self, value: Any) -> int:
         """Return about how many bytes all work on a value touches, whatever it is made of.
@@ -98,10 +99,10 @@ class Budget:
             if known is not None:
                 return known[1:]
         elif not isinstance(value, _VIEWS):
-            return (len(value) * _ITEM if isinstance(value, (range, bytes)) else _OBJECT), 0
+            return (len(value) * _OBJECT if isinstance(value, (range, bytes)) else _OBJECT), 0
         if level > MAX_NESTING:
             raise ChatTemplateLimitError(_TOO_DEEP)
-        self.step(1 + len(value))
+        self.step(2 + 2 * len(value))
         total = _OBJECT + _ITEM * len(value)
         # kept until the rendering ends
         self.bytes -= total
@@ -130,7 +131,7 @@ class Budget:
         """Take the bytes of a value that was made."""
         if isinstance(value, str):
             self.allocate(value.__sizeof__())
-        elif isinstance(value, (*_CONTAINERS, *_VIEWS)):
+        elif isinstance(value, _CONTAINERS):
             self.allocate(_OBJECT + _ITEM * len(value))
 
 
@@ -144,5 +145,5 @@ def counted(items: Iterator[Any]) -> Iterator[Any]:
     """Take a step for each item of an iterator."""
     budget = current()
     for item in items:
-        budget.step(4)
+        budget.step(_COUNTED_STEPS)
         yield item

@@ -13,33 +13,20 @@ from jinja2.tests import TESTS
 
 from llamacy.chat import guards
 from llamacy.chat.budget import counted, current
-from llamacy.chat.text_functions import check_printf, check_width, replaced_size
+from llamacy.chat.filter_costs import charge_filter, is_charged
 from llamacy.errors import ChatTemplateLimitError
 
-# work grows with the square of the text, or can
-_QUADRATIC = frozenset(["pprint", "striptags", "urlize", "wordwrap", "xmlattr"])
-# numbers that say how long or how many
-_WIDTHS = {
-    "batch": (1,),
-    "center": (1,),
-    "indent": (1,),
-    "round": (1,),
-    "slice": (1,),
-    "urlize": (1,),
-    "wordwrap": (1,),
-}
+_FILTER_STEPS = 8
 # these look at nothing but the type, or hand on what they were given
 _CHEAP = frozenset(["count", "d", "default", "first", "items", "last", "length", "random", "safe", "attr"])
 _CHEAP_TESTS = frozenset(
-    "boolean callable defined escaped false filter float integer iterable mapping none number sameas sequence string "
-    "test true undefined".split()
+    [
+        *("boolean", "callable", "defined", "escaped", "false", "filter", "float", "integer", "iterable", "mapping"),
+        *("none", "number", "sameas", "sequence", "string", "test", "true", "undefined"),
+    ]
 )
-_MAX_DIGITS = 300
+_ARITHMETIC_TESTS = frozenset(["divisibleby", "even", "odd"])
 _MAX_INDENT = 16
-
-
-def _pass_arg_count(function: Callable[..., Any]) -> int:
-    return 1 if hasattr(function, "jinja_pass_arg") else 0
 
 
 def _listed(value: Any) -> Any:
@@ -47,107 +34,42 @@ def _listed(value: Any) -> Any:
     return list(value) if isinstance(value, Iterator) and not isinstance(value, LoopContext) else value
 
 
-def _counting(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+def _counting(name: str, function: Any) -> Callable[..., Any]:
     """Return a filter that takes from the budget what it costs."""
-    first = _pass_arg_count(function)
-    widths = _WIDTHS.get(name, ())
-    check = _CHECKS.get(name)
+    first = 1 if hasattr(function, "jinja_pass_arg") else 0
+    charged = is_charged(name)
+    is_simple = not first and not charged
+
+    @wraps(function)
+    def cheap(*args: Any, **kwargs: Any) -> Any:
+        budget = current()
+        budget.step(2)
+        for value in args[first + 1 :]:
+            budget.read(value)
+        return function(*args, **kwargs)
 
     @wraps(function)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         budget = current()
-        given = args[first:]
-        if name in _CHEAP:
-            budget.step(2)
-            for value in given[1:]:
-                budget.read(value)
-            return function(*args, **kwargs)
-        given = tuple(map(_listed, given))
+        if is_simple and len(args) == 1 and not kwargs and type(args[0]) is str:
+            result = function(args[0])
+            budget.allocate(result.__sizeof__() if type(result) is str else args[0].__sizeof__())
+            return result
+        given = tuple(map(_listed, args[first:]))
         weight = 0
         for value in (*given, *kwargs.values()):
             weight += budget.weigh(value)
+        budget.step(_FILTER_STEPS)
         budget.touch(weight)
-        if name in _QUADRATIC:
-            budget.touch(weight * weight // 32)
-        for index in widths:
-            check_width(given[index] if index < len(given) else None, f"a number in {name}:")
-        for value in kwargs.values() if widths else ():
-            check_width(value, f"a number in {name}:")
-        if check is not None:
-            check(*given, **kwargs)
+        if charged:
+            charge_filter(name, given, kwargs)
         result = function(*args[:first], *given, **kwargs)
         if isinstance(result, Iterator):
             return counted(result)
         budget.made(result)
         return result
 
-    return wrapped
-
-
-def _check_join(value: Any, d: Any = "", attribute: Any = None) -> None:
-    n = len(value) if hasattr(value, "__len__") else 0
-    # markup may become up to six times as long
-    current().allocate(2 * current().weigh(value) + n * current().weigh(d))
-
-
-def _check_replace(s: Any, old: Any = "", new: Any = "", count: Any = None) -> None:
-    current().allocate(replaced_size(str(s), str(old), str(new), -1 if count is None else count))
-
-
-def _check_format(value: Any, *args: Any, **kwargs: Any) -> None:
-    check_printf(str(value), kwargs or args)
-
-
-def _check_indent(s: Any, width: Any = 4, first: Any = False, blank: Any = False) -> None:
-    size = width if isinstance(width, int) else len(str(width))
-    current().allocate((str(s).count("\n") + 1) * max(0, size))
-
-
-def _check_round(value: Any, precision: Any = 0, method: Any = "common") -> None:
-    if isinstance(precision, int) and abs(precision) > _MAX_DIGITS:
-        raise ChatTemplateLimitError(f"the chat template rounds to {precision} digits; at most {_MAX_DIGITS} is allowed")
-
-
-def _check_number(value: Any, *args: Any, **kwargs: Any) -> None:
-    if isinstance(value, str) and len(value) > 4 * _MAX_DIGITS:
-        raise ChatTemplateLimitError("the chat template reads a number of more than 1200 digits")
-
-
-def _check_batch(value: Any, linecount: Any = 1, fill_with: Any = None) -> None:
-    current().allocate(8 * linecount if isinstance(linecount, int) and linecount > 0 else 0)
-
-
-def _check_wordwrap(
-    s: Any, width: Any = 79, break_long_words: Any = True, wrapstring: Any = None, break_on_hyphens: Any = True
-) -> None:
-    current().allocate((len(str(s)) + 1) * max(1, current().weigh(wrapstring)))
-
-
-def _check_truncate(s: Any, length: Any = 255, killwords: Any = False, end: Any = "...", leeway: Any = None) -> None:
-    current().allocate(current().weigh(end))
-
-
-def _check_sum(iterable: Any, attribute: Any = None, start: Any = 0) -> None:
-    if not isinstance(start, (int, float)):
-        # lists are copied again and again
-        weight = current().weigh(iterable)
-        current().touch(weight * weight // 32)
-
-
-_CHECKS: dict[str, Callable[..., None]] = {
-    "join": _check_join,
-    "replace": _check_replace,
-    "format": _check_format,
-    "indent": _check_indent,
-    "round": _check_round,
-    "int": _check_number,
-    "float": _check_number,
-    "filesizeformat": _check_number,
-    "batch": _check_batch,
-    "wordwrap": _check_wordwrap,
-    "truncate": _check_truncate,
-    "sum": _check_sum,
-}
+    return cheap if name in _CHEAP else wrapped
 
 
 def _tojson(
@@ -177,7 +99,7 @@ def _from_json(text: str) -> Any:
     return json.loads(text)
 
 
-def _counting_test(function: Callable[..., Any]) -> Callable[..., Any]:
+def _counting_test(function: Any) -> Callable[..., Any]:
     @wraps(function)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         args = tuple(map(_listed, args))
@@ -188,7 +110,7 @@ def _counting_test(function: Callable[..., Any]) -> Callable[..., Any]:
     return wrapped
 
 
-def _arithmetic_test(function: Callable[..., Any]) -> Callable[..., Any]:
+def _arithmetic_test(function: Any) -> Callable[..., Any]:
     @wraps(function)
     def wrapped(value: Any, *args: Any) -> Any:
         # a text would be a format here, with any width
@@ -256,12 +178,11 @@ def filters() -> dict[str, Callable[..., Any]]:
 
 def tests() -> dict[str, Callable[..., Any]]:
     """Return all tests by name."""
-    arithmetic = ("odd", "even", "divisibleby")
-    return {
-        name: function
-        if name in _CHEAP_TESTS
-        else _arithmetic_test(function)
-        if name in arithmetic
-        else _counting_test(function)
-        for name, function in TESTS.items()
-    }
+    made: dict[str, Callable[..., Any]] = {}
+    function: Any
+    for name, function in TESTS.items():
+        if name in _ARITHMETIC_TESTS:
+            made[name] = _arithmetic_test(function)
+        else:
+            made[name] = function if name in _CHEAP_TESTS else _counting_test(function)
+    return made

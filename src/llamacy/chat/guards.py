@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 from jinja2 import nodes
 from jinja2.visitor import NodeTransformer
@@ -13,10 +13,12 @@ from llamacy.errors import ChatTemplateLimitError
 # no template can spell these names
 STEP, TEST, CONCAT, DEEP, IN, SLICE = (f"llamacy:{name}" for name in ("step", "test", "concat", "deep", "in", "slice"))
 
-#: Nodes that the syntax tree of a template may have.
-MAX_NODES = 200_000
+#: Nodes that the syntax tree of a template may have; the largest known one has 5,000.
+MAX_NODES = 50_000
 #: Levels of its syntax tree.
 MAX_TREE_DEPTH = 200
+
+N = TypeVar("N", bound=nodes.Node)
 
 _BODIES = (nodes.For, nodes.Macro, nodes.CallBlock, nodes.Block)
 _MIN_PASS = 8
@@ -60,24 +62,20 @@ def _size(body: list[nodes.Node]) -> int:
     return n_nodes
 
 
-def _filter(node: nodes.Expr, name: str, *args: nodes.Expr) -> nodes.Filter:
-    made = nodes.Filter(node, name, list(args), [], None, None)
-    made.set_lineno(node.lineno)
-    made.set_environment(node.environment)
-    return made
-
-
-def _const(value: Any, like: nodes.Node) -> nodes.Const:
-    made = nodes.Const(value)
+def _placed(made: N, like: nodes.Node) -> N:
+    """Return a new node that belongs to the line of another."""
     made.set_lineno(like.lineno)
-    made.set_environment(like.environment)
+    made.environment = like.environment
     return made
+
+
+def _filter(node: Any, name: str) -> nodes.Filter:
+    return _placed(nodes.Filter(node, name, [], [], None, None), node)
 
 
 def _step(like: nodes.Node, n: int) -> nodes.ExprStmt:
-    made = nodes.ExprStmt(_filter(_const(max(n, _MIN_PASS), like), STEP))
-    made.set_lineno(like.lineno)
-    return made
+    n_steps = _placed(nodes.Const(max(n, _MIN_PASS)), like)
+    return _placed(nodes.ExprStmt(_filter(n_steps, STEP)), like)
 
 
 def _is_small(node: nodes.Expr) -> bool:
@@ -96,7 +94,7 @@ class _Guard(NodeTransformer):
         node.body.insert(0, _step(node, n))
         return node
 
-    visit_Macro = visit_CallBlock = visit_Block = _counted_body
+    visit_Macro = visit_CallBlock = visit_Block = _counted_body  # noqa: N815
 
     def visit_For(self, node: nodes.For) -> nodes.For:  # noqa: N802
         """Count the passes, and also those that the condition leaves out."""
@@ -110,19 +108,13 @@ class _Guard(NodeTransformer):
         self.generic_visit(node)
         for index, child in enumerate(node.nodes):
             if isinstance(child, nodes.Const) and type(child.value) is str:
-                text = nodes.TemplateData(child.value)
-                text.set_lineno(child.lineno)
-                text.set_environment(child.environment)
-                node.nodes[index] = text
+                node.nodes[index] = _placed(nodes.TemplateData(child.value), child)
         return node
 
     def visit_Concat(self, node: nodes.Concat) -> nodes.Filter:  # noqa: N802
         """Turn `a ~ b` into a call."""
         self.generic_visit(node)
-        items = nodes.List(node.nodes)
-        items.set_lineno(node.lineno)
-        items.set_environment(node.environment)
-        return _filter(items, CONCAT)
+        return _filter(_placed(nodes.List(node.nodes), node), CONCAT)
 
     def visit_Compare(self, node: nodes.Compare) -> nodes.Compare:  # noqa: N802
         """Count what a comparison of two values touches."""

@@ -65,9 +65,10 @@ class Plain:
             return tuple([self.copy(item, where, level) for item in value])
         if isinstance(value, str):
             return self.copy(str.__str__(value), where, level)
-        for exact in (int, float):
-            if isinstance(value, exact):
-                return exact.__index__(value) if exact is int else float.__float__(value)
+        if isinstance(value, int):
+            return int.__index__(value)
+        if isinstance(value, float):
+            return float.__float__(value)
         fields = object_fields(value)
         if fields is not None:
             return self.copy(fields, where, level)

@@ -26,6 +26,9 @@ from llamacy.chat.text_functions import call_method, check_int, check_printf, fo
 from llamacy.errors import ChatTemplateLimitError
 
 _MAX_DATE_FORMAT = 200
+_CALL_STEPS = 32
+_DICT_ATTRIBUTES = frozenset(dir(dict))
+_MISSING = object()
 _PLAIN = (str, bytes, list, tuple, dict, range, int, float)
 
 
@@ -48,7 +51,7 @@ class _Generation(Extension):
 class _Namespace(Namespace):
     """`namespace()`, without private names and with a short text."""
 
-    def __init__(*args: Any, **kwargs: Any) -> None:  # noqa: N805
+    def __init__(*args: Any, **kwargs: Any) -> None:
         self, args = args[0], args[1:]
         values = dict(*args, **kwargs)
         for name in values:
@@ -111,8 +114,10 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
             finalize=_finalize,
             cache_size=0,
         )
-        self.filters = filters.filters()
-        self.tests = filters.tests()
+        self.filters.clear()
+        self.filters |= filters.filters()
+        self.tests.clear()
+        self.tests |= filters.tests()
         del self.globals["lipsum"]
         self.globals |= {
             "dict": _Dict(),
@@ -124,7 +129,7 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
     def _generate(self, source: nodes.Template, *args: Any, **kwargs: Any) -> Any:
         return super()._generate(guard(source), *args, **kwargs)
 
-    def concat(self, pieces: Iterable[str]) -> str:  # type: ignore[override]
+    def concat(self, pieces: Iterable[str]) -> str:
         """Join what a template wrote."""
         pieces = pieces if isinstance(pieces, list) else list(pieces)
         # pointers cost, too
@@ -135,6 +140,8 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
         """Return whether a template may read an attribute."""
         if isinstance(obj, _PLAIN):
             return is_allowed(obj, attr)
+        if type(obj) is LoopContext:
+            return not attr.startswith("_")
         return not isinstance(obj, GeneratorType) and super().is_safe_attribute(obj, attr, value)
 
     def getitem(self, obj: Any, argument: Any) -> Any:
@@ -142,6 +149,17 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
         if type(argument) is tuple:
             current().read(argument)
         return super().getitem(obj, argument)
+
+    def getattr(self, obj: Any, attribute: str) -> Any:
+        """Return `obj.attribute`, or `obj["attribute"]` where there is no such attribute."""
+        # what templates read most, without the exceptions that jinja2 raises and catches on the way
+        kind = type(obj)
+        if kind is dict and attribute not in _DICT_ATTRIBUTES:
+            return obj[attribute] if attribute in obj else self.undefined(obj=obj, name=attribute)
+        if kind is _Namespace and not attribute.startswith("_"):
+            value = getattr(obj, attribute, _MISSING)
+            return self.undefined(obj=obj, name=attribute) if value is _MISSING else value
+        return super().getattr(obj, attribute)
 
     def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
         """Return what stands for `text.format` in a template, or None for anything else."""
@@ -160,7 +178,7 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
             kwargs.pop("_loop_vars", None)
             kwargs.pop("_block_vars", None)
             return call_method(obj.__self__, obj, args, kwargs)
-        budget.step(4 + len(args) + len(kwargs))
+        budget.step(_CALL_STEPS + 4 * len(args) + 4 * len(kwargs))
         if not isinstance(obj, (Macro, LoopContext, BlockReference)):
             for value in args:
                 budget.read(value)
@@ -176,6 +194,8 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:  # noqa: ARG002
         """Compute `left operator right`."""
         budget = current()
+        if isinstance(left, bytes) or isinstance(right, bytes):
+            raise SecurityError("templates can't compute with bytes")
         if isinstance(left, str):
             if operator == "+" and isinstance(right, str):
                 budget.allocate(left.__sizeof__() + right.__sizeof__())
@@ -191,8 +211,6 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
             data, n = (left, right) if left_is_data else (right, left)
             _check_repeat(data.__sizeof__(), n)
         elif isinstance(left, Sequence) and isinstance(right, Sequence):
-            if isinstance(left, bytes):
-                raise SecurityError("templates can't compute with bytes")
             budget.allocate(8 * (len(left) + len(right)))
         else:
             budget.step(1)

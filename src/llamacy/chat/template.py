@@ -231,11 +231,14 @@ def _compile(source: str, name: str | None) -> jinja2.Template:
     try:
         return environment.from_string(source)
     except jinja2.TemplateSyntaxError as error:
-        raise ChatTemplateError(_message(name, error.lineno, error.message or "not Jinja"), line=error.lineno) from error
+        raise ChatTemplateError(
+            _message(name, error.lineno, error.message or "not Jinja"), line=error.lineno
+        ) from error
     except ChatTemplateError as error:
         raise type(error)(_message(name, None, str(error))) from None
     except (RecursionError, MemoryError, SyntaxError, OverflowError, ValueError) as error:
-        raise ChatTemplateError(_message(name, None, f"the chat template can't be compiled: {error}")) from error
+        text = f"the chat template can't be compiled: {error} ({type(error).__name__})"
+        raise ChatTemplateError(_message(name, None, text)) from error
 
 
 def _line(traceback: TracebackType | None, template: jinja2.Template) -> int | None:
