@@ -15,6 +15,7 @@ from llamacy.chat import budget
 from llamacy.chat.continuation import cut_after_final_message, mark_final_message
 from llamacy.chat.plain import Plain
 from llamacy.chat.sandbox import Refusal, environment
+from llamacy.chat.traits import TemplateTraits, probe
 from llamacy.errors import ChatTemplateError, ChatTemplateLimitError
 
 _RENDER_NAMES = frozenset(["messages", "tools", "documents", "add_generation_prompt"])
@@ -103,6 +104,11 @@ class ChatTemplate:
         """Names that the template reads and doesn't set: what `render` may be given."""
         return frozenset(meta.find_undeclared_variables(environment.parse(self._source)))
 
+    @cached_property
+    def traits(self) -> TemplateTraits:
+        """What the template wants of its messages; found out once, by rendering small chats."""
+        return probe(self)
+
     def __repr__(self) -> str:
         name = f"{self._name!r}, " if self._name else ""
         return f"<ChatTemplate {name}{len(self._source)} characters, bos_token={self._tokens['bos_token']!r}>"
@@ -115,6 +121,7 @@ class ChatTemplate:
         documents: Sequence[Any] | None = None,
         add_generation_prompt: bool | None = None,
         continue_final_message: bool = False,
+        keep_null: bool = False,
         now: Callable[[], datetime.datetime] | None = None,
         **kwargs: Any,
     ) -> str:
@@ -134,6 +141,9 @@ class ChatTemplate:
             `continue_final_message` is set.
         continue_final_message
             Leave the last message open, so that the model goes on with it.
+        keep_null
+            Hand on a key whose value is None. What `normalise_messages` returned has one only where the template asks
+            for it.
         now
             The clock that `strftime_now` reads.
         **kwargs
@@ -158,21 +168,41 @@ class ChatTemplate:
         if add_generation_prompt and continue_final_message:
             raise ValueError("add_generation_prompt starts a new message: it can't be used with continue_final_message")
         plain = Plain()
-        chat = _chat(messages, plain)
+        chat = _chat(messages, plain, keep_null)
         if continue_final_message:
             final = mark_final_message(chat, self._source)
+        if add_generation_prompt is None:
+            add_generation_prompt = not continue_final_message
         variables = {
             **self._tokens,
             **plain.copy(kwargs, "chat_template_kwargs"),
             "messages": chat,
             "tools": _dicts(tools, "tools", plain),
             "documents": _dicts(documents, "documents", plain),
-            "add_generation_prompt": not continue_final_message
-            if add_generation_prompt is None
-            else bool(add_generation_prompt),
+            "add_generation_prompt": bool(add_generation_prompt),
         }
         text = self._run(variables, budget.Budget(plain.n_items, plain.n_bytes, now or datetime.datetime.now))
         return cut_after_final_message(text, final) if continue_final_message else text
+
+    def render_plain(self, messages: list[dict[str, Any]], **variables: Any) -> str:
+        """Return the prompt for messages that are plain data, as they are: null stays null.
+
+        Parameters
+        ----------
+        messages
+            Dicts of plain values only; the template may change them.
+        **variables
+            Further variables, of plain values.
+
+        Raises
+        ------
+        ChatTemplateError
+            The template refuses the messages, or fails.
+        ChatTemplateLimitError
+            It takes too much time or memory.
+        """
+        allowed = budget.Budget(0, 0, datetime.datetime.now)
+        return self._run({**self._tokens, "messages": messages, "add_generation_prompt": True, **variables}, allowed)
 
     def _run(self, variables: dict[str, Any], allowed: budget.Budget) -> str:
         token = budget.begin(allowed)
@@ -196,8 +226,8 @@ class ChatTemplate:
         return ChatTemplateError(_message(self._name, line, f"{error} ({type(error).__name__})"), line=line)
 
 
-def _chat(messages: Any, plain: Plain) -> list[dict[str, Any]]:
-    """Return plain copies of messages, without keys whose value is None."""
+def _chat(messages: Any, plain: Plain, keep_null: bool) -> list[dict[str, Any]]:
+    """Return plain copies of messages."""
     if not isinstance(messages, (list, tuple)):
         raise TypeError(f"messages must be a list, not {type(messages).__name__}")
     if not messages:
@@ -207,11 +237,11 @@ def _chat(messages: Any, plain: Plain) -> list[dict[str, Any]]:
         copied = plain.copy(message, f"messages[{index}]")
         if not isinstance(copied, dict):
             raise TypeError(f"messages[{index}] must be a dict or a model, not {type(message).__name__}")
-        copied = {key: value for key, value in copied.items() if value is not None}
-        reasoning = next((copied[key] for key in _REASONING if key in copied), None)
+        given = copied if keep_null else {key: value for key, value in copied.items() if value is not None}
+        reasoning = next((given[key] for key in _REASONING if given.get(key) is not None), None)
         if reasoning is not None:
-            copied = {"thinking": reasoning, **copied, "reasoning_content": reasoning}
-        chat.append(copied)
+            given = {"thinking": reasoning, **given, "reasoning_content": reasoning}
+        chat.append(given)
     return chat
 
 

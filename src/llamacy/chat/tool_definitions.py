@@ -1,0 +1,110 @@
+"""Definitions of tools, made into the one shape that templates read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from llamacy.chat.plain import Plain, object_fields
+
+#: What the name of a tool may be: OpenAI's rule, with dots and slashes as MCP servers have them.
+NAME = re.compile(r"[A-Za-z0-9_.\-/]{1,128}\Z")
+
+
+def normalise_tools(tools: Any) -> list[dict[str, Any]]:
+    """Return tools as OpenAI's chat completions define them.
+
+    Accepted are that shape (``{"type": "function", "function": {...}}``), bare functions (``{"name", "parameters"}``, as in
+    `functions` of old and in the Responses API), and MCP's (``{"name", "inputSchema"}``), each a dict or an object with
+    `model_dump`. Parameters that are missing, null or empty become an object without properties.
+
+    Parameters
+    ----------
+    tools
+        The tools of a request, or None.
+
+    Returns
+    -------
+    list of dict
+        New definitions, empty for None.
+
+    Raises
+    ------
+    TypeError, ValueError
+        A tool is wrong, or two have the same name; the error names the tool.
+
+    Thread safety
+    -------------
+    May be called by several threads at once.
+    """
+    if tools is None:
+        return []
+    if isinstance(tools, (str, bytes, Mapping)) or not isinstance(tools, (list, tuple)):
+        raise TypeError(f"tools must be a list of tool definitions, not {type(tools).__name__}")
+    made: list[dict[str, Any]] = []
+    places: dict[str, int] = {}
+    for index, tool in enumerate(tools):
+        definition = _tool(tool, f"tools[{index}]")
+        name = definition["function"]["name"]
+        if name in places:
+            raise ValueError(f"tools[{index}] has the same name as tools[{places[name]}]: {name!r}")
+        places[name] = index
+        made.append(definition)
+    return made
+
+
+def _tool(tool: Any, where: str) -> dict[str, Any]:
+    fields = _copied(tool, where)
+    if "function" in fields:
+        kind = fields.get("type", "function")
+        if kind != "function":
+            raise ValueError(f"{where}.type must be 'function', not {kind!r:.100}")
+        function = _copied(fields["function"], f"{where}.function")
+    else:
+        if fields.pop("type", "function") != "function":
+            raise ValueError(f"{where} is no function; only tools of type 'function' can be used here")
+        function = fields
+    name = function.get("name")
+    if not isinstance(name, str) or not NAME.match(name):
+        raise ValueError(
+            f"{where} has the name {name!r:.150}; a name has 1 to 128 letters, digits or any of '_', '-', '.', '/'"
+        )
+    where = f"{where} ({name})"
+    description = function.get("description")
+    if description is not None and not isinstance(description, str):
+        raise TypeError(f"{where}: the description must be a text, not {type(description).__name__}")
+    return {"type": "function", "function": _function(function, where)}
+
+
+def _function(function: dict[str, Any], where: str) -> dict[str, Any]:
+    """Return a function with its parameters in place, and without what is null or MCP's own."""
+    schemas = [key for key in ("parameters", "inputSchema", "input_schema") if function.get(key)]
+    if len(schemas) > 1:
+        raise ValueError(f"{where} has both {schemas[0]} and {schemas[1]}")
+    parameters = function[schemas[0]] if schemas else {}
+    if not isinstance(parameters, dict):
+        raise TypeError(f"{where}: the parameters must be a JSON Schema of an object, not {type(parameters).__name__}")
+    if parameters.get("type", "object") != "object":
+        raise ValueError(f"{where}: the parameters must be of type 'object', not {parameters['type']!r:.100}")
+    made = {"name": function["name"]}
+    if function.get("description") is not None:
+        made["description"] = function["description"]
+    made["parameters"] = {"type": "object", **parameters} if parameters else {"type": "object", "properties": {}}
+    if "properties" not in parameters and not {"$ref", "anyOf", "allOf", "oneOf"} & parameters.keys():
+        made["parameters"].setdefault("properties", {})
+    for key in ("strict", "return", "returns"):
+        if function.get(key) is not None:
+            made[key] = function[key]
+    return made
+
+
+def _copied(value: Any, where: str) -> dict[str, Any]:
+    fields = value if isinstance(value, Mapping) else object_fields(value)
+    if fields is None:
+        raise TypeError(f"{where} must be a dict or a model, not {type(value).__name__}")
+    copied: dict[str, Any] = Plain().copy(fields, where)
+    for key in copied:
+        if not isinstance(key, str):
+            raise TypeError(f"{where} has a key that is no text: {key!r:.100}")
+    return copied
