@@ -271,7 +271,7 @@ def _system_error(messages: list[dict[str, Any]], index: int, template: ChatTemp
         refusal = error.refusal
     says = f" (it says: {refusal})" if refusal else ""
     return ChatTemplateError(
-        f"messages[{index}]: the chat template takes no system messages{says}; put the text into a message of the user, "
-        "or merge it",
+        f"messages[{index}]: the chat template takes no system messages{says}; "
+        "put the text into a message of the user, or merge it",
         refusal=refusal,
     )

@@ -10,14 +10,18 @@ from llamacy.chat.plain import Plain, object_fields
 
 #: What the name of a tool may be: OpenAI's rule, with dots and slashes as MCP servers have them.
 NAME = re.compile(r"[A-Za-z0-9_.\-/]{1,128}\Z")
+_SCHEMAS = ("parameters", "inputSchema", "input_schema")
+# what MCP says to the client only
+_MCP_ONLY = frozenset(["_meta", "annotations", "execution", "icons", "outputSchema", "title"])
+_REFERENCES = frozenset(["$ref", "allOf", "anyOf", "oneOf"])
 
 
 def normalise_tools(tools: Any) -> list[dict[str, Any]]:
     """Return tools as OpenAI's chat completions define them.
 
-    Accepted are that shape (``{"type": "function", "function": {...}}``), bare functions (``{"name", "parameters"}``, as in
-    `functions` of old and in the Responses API), and MCP's (``{"name", "inputSchema"}``), each a dict or an object with
-    `model_dump`. Parameters that are missing, null or empty become an object without properties.
+    Accepted are that shape (``{"type": "function", "function": {...}}``), bare functions (``{"name", "parameters"}``,
+    as in `functions` of old and in the Responses API), and MCP's (``{"name", "inputSchema"}``), each a dict or a model
+    with `model_dump`. Parameters that are missing, null or empty become an object without properties.
 
     Parameters
     ----------
@@ -74,28 +78,39 @@ def _tool(tool: Any, where: str) -> dict[str, Any]:
     description = function.get("description")
     if description is not None and not isinstance(description, str):
         raise TypeError(f"{where}: the description must be a text, not {type(description).__name__}")
-    return {"type": "function", "function": _function(function, where)}
+    more = {key: value for key, value in fields.items() if function is not fields and key not in ("type", "function")}
+    return {"type": "function", "function": _function(function, where), **more}
 
 
 def _function(function: dict[str, Any], where: str) -> dict[str, Any]:
-    """Return a function with its parameters in place, and without what is null or MCP's own."""
-    schemas = [key for key in ("parameters", "inputSchema", "input_schema") if function.get(key)]
+    """Return a function with its parameters in place, and without what is null or says nothing to a model."""
+    schemas = [key for key in _SCHEMAS if function.get(key)]
     if len(schemas) > 1:
         raise ValueError(f"{where} has both {schemas[0]} and {schemas[1]}")
-    parameters = function[schemas[0]] if schemas else {}
+    is_mcp = "inputSchema" in function
+    given = schemas[0] if schemas else next((key for key in _SCHEMAS if key in function), None)
+    made: dict[str, Any] = {}
+    for key, value in function.items():
+        if key == given:
+            made["parameters"] = _parameters(value, where)
+        elif value is not None and key not in _SCHEMAS and not (is_mcp and key in _MCP_ONLY):
+            made[key] = value
+    if given is None:
+        made["parameters"] = _parameters(None, where)
+    return made
+
+
+def _parameters(parameters: Any, where: str) -> dict[str, Any]:
+    """Return a schema of an object."""
+    if not parameters and not isinstance(parameters, (bool, int, float)):
+        return {"type": "object", "properties": {}}
     if not isinstance(parameters, dict):
         raise TypeError(f"{where}: the parameters must be a JSON Schema of an object, not {type(parameters).__name__}")
     if parameters.get("type", "object") != "object":
         raise ValueError(f"{where}: the parameters must be of type 'object', not {parameters['type']!r:.100}")
-    made = {"name": function["name"]}
-    if function.get("description") is not None:
-        made["description"] = function["description"]
-    made["parameters"] = {"type": "object", **parameters} if parameters else {"type": "object", "properties": {}}
-    if "properties" not in parameters and not {"$ref", "anyOf", "allOf", "oneOf"} & parameters.keys():
-        made["parameters"].setdefault("properties", {})
-    for key in ("strict", "return", "returns"):
-        if function.get(key) is not None:
-            made[key] = function[key]
+    made = parameters if "type" in parameters else {"type": "object", **parameters}
+    if made.get("properties") is None and not _REFERENCES & made.keys():
+        made["properties"] = {}
     return made
 
 
