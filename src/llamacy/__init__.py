@@ -26,7 +26,8 @@ _HOMES = {
     "core._handle": "live_handles",
     "grammar": "Grammar",
     "errors": (
-        "AdapterError AutomatonSizeError BackendError BatchFullError ClosedError ConcurrentUseError "
+        "AdapterError AutomatonSizeError BackendError BatchFullError ChatTemplateError "
+        "ChatTemplateLimitError ClosedError ConcurrentUseError "
         "ContextCreateError ContextLengthError DecodeAbortedError DecodeError DecodeFatalError DownloadError "
         "EncodeError GgufError GrammarError GrammarSyntaxError InUseError InvalidBatchError LlamacyError "
         "LoadCancelledError MemoryOperationError MemorySlotError ModelFormatError ModelLoadError "

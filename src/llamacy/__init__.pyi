@@ -22,6 +22,8 @@ from llamacy.errors import AdapterError as AdapterError
 from llamacy.errors import AutomatonSizeError as AutomatonSizeError
 from llamacy.errors import BackendError as BackendError
 from llamacy.errors import BatchFullError as BatchFullError
+from llamacy.errors import ChatTemplateError as ChatTemplateError
+from llamacy.errors import ChatTemplateLimitError as ChatTemplateLimitError
 from llamacy.errors import ClosedError as ClosedError
 from llamacy.errors import ConcurrentUseError as ConcurrentUseError
 from llamacy.errors import ContextCreateError as ContextCreateError

@@ -1,7 +1,7 @@
 """Write what llama-cpp-python makes of small chats in its chat formats, for tests/chat/test_classic.py.
 
-    pip install "llama-cpp-python==0.3.36"
-    python tests/data/make_classic_goldens.py
+pip install "llama-cpp-python==0.3.36"
+python tests/data/make_classic_goldens.py
 """
 
 from __future__ import annotations

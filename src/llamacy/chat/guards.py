@@ -14,7 +14,7 @@ from llamacy.errors import ChatTemplateLimitError
 STEP, TEST, CONCAT, DEEP, IN, SLICE = (f"llamacy:{name}" for name in ("step", "test", "concat", "deep", "in", "slice"))
 
 #: Nodes that the syntax tree of a template may have; the largest known one has 5,000.
-MAX_NODES = 50_000
+MAX_NODES = 25_000
 #: Levels of its syntax tree.
 MAX_TREE_DEPTH = 200
 

@@ -27,6 +27,7 @@ from llamacy.errors import ChatTemplateLimitError
 
 _MAX_DATE_FORMAT = 200
 _CALL_STEPS = 32
+_MACRO_STEPS = 100
 _DICT_ATTRIBUTES = frozenset(dir(dict))
 _MISSING = object()
 _PLAIN = (str, bytes, list, tuple, dict, range, int, float)
@@ -183,6 +184,7 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
             for value in args:
                 budget.read(value)
             return super().call(context, obj, *args, **kwargs)
+        budget.step(_MACRO_STEPS)
         budget.depth += 1
         if budget.depth > MAX_DEPTH:
             raise ChatTemplateLimitError(f"the macros and loops of the chat template call each other {MAX_DEPTH} deep")
