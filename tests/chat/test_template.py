@@ -253,7 +253,7 @@ def test_threads_render_the_same_template() -> None:
         ("{% for k, v in {'a': 1}.items() %}{{ k }}{{ v }}{{ loop.index }}{{ loop.last }}{% endfor %}", "a11True"),
         ("{{ ([1, 2] + [3])|length }}{{ ('a', 'b') + ('c',) }}{{ 'ab' * 2 }}", "3('a', 'b', 'c')abab"),
         (
-            "{% macro f(a, b=2) %}{{ a }}{{ b }}{{ '!' if caller }}{% endmacro %}{{ f(1) }}{% call f(3) %}{% endcall %}",
+            "{% macro f(a,b=2) %}{{ a }}{{ b }}{{ '!' if caller }}{% endmacro %}{{ f(1) }}{% call f(3) %}{% endcall %}",
             "1232!",
         ),
         ("{% set x %}a{{ 1 }}{% endset %}{{ x|indent(2, true) }}{{ x|length }}", "  a12"),
