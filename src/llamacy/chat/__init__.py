@@ -1,1 +1,1 @@
-"""Chats: the prompts that messages become, and what a model's answer says."""
+"""Chats: prompts out of messages, and answers, reasoning and tool calls out of what a model writes."""

@@ -1,0 +1,202 @@
+"""Turns that are several messages, each of which says in its header what it is."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from llamacy.chat.output.grammar import Rules, anything_but, literal
+from llamacy.chat.output.layout import Layout, Thinking
+from llamacy.chat.output.sinks import Calls
+from llamacy.chat.output.source import Markers, NotACall, Steps
+from llamacy.chat.output.syntax import Syntax
+from llamacy.chat.output.turn import Turn
+from llamacy.chat.output.values import JSON, scan_value
+
+_MAX_HEADER = 400
+_FUNCTION = re.compile(r"\bto=(?:functions\.)?([^\s<]+)")
+_REST = r'("<|channel|>commentary json" | " <|constrain|>json" | "<|channel|>commentary <|constrain|>json")'
+
+
+@dataclass(frozen=True)
+class HarmonyCalls(Syntax):
+    """Calls as messages to a function: the header has its name, and the message is the arguments."""
+
+    @property
+    def openers(self) -> tuple[str, ...]:
+        return ()
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        return ()
+
+    @property
+    def triggers(self) -> tuple[str, ...]:
+        return ("to=functions.",)
+
+    def read(self, calls: Calls, opener: str) -> Steps[None]:
+        name = _FUNCTION.search(opener)
+        if name is None or not calls.tools.knows(name[1]) or (yield from calls.source.skip_space()) != "{":
+            raise NotACall
+        calls.start(name[1])
+        yield from scan_value(calls.source, JSON, calls.write)
+        calls.end()
+
+    def grammar(self, rules: Rules, parallel: bool) -> str:  # noqa: ARG002 - the end of a call ends the turn
+        parts = (
+            f"{literal(name)} {_REST} {literal('<|message|>')} {rules.arguments(index)}"
+            for index, (name, _) in enumerate(rules.functions)
+        )
+        rules.add("call", " | ".join(parts))
+        return f"{literal('to=functions.')} call"
+
+
+@dataclass(frozen=True)
+class MessageLayout(Layout):
+    """Messages with headers.
+
+    Attributes
+    ----------
+    start
+        What stands before the header of the turn's messages.
+    message
+        What ends a header.
+    ends
+        What ends a message.
+    heads
+        With what a header may begin.
+    thought
+        A pattern for the header of thinking.
+    function
+        A pattern for the header of a message that is the arguments of a call, if there are any.
+    """
+
+    start: str = "<|start|>assistant"
+    message: str = "<|message|>"
+    ends: tuple[str, ...] = ()
+    heads: tuple[str, ...] = ()
+    thought: re.Pattern[str] = re.compile("(?!)")
+    function: re.Pattern[str] | None = None
+
+    @property
+    def thinking(self) -> Thinking | None:
+        return None
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        specials = (head for head in self.heads if head.startswith("<|"))
+        return (self.start.removesuffix("assistant"), self.message, *self.ends, *specials)
+
+    def is_thinking(self, header: str) -> bool:
+        """Tell whether a message is thinking."""
+        return self.thought.search(header) is not None
+
+    def is_call(self, header: str) -> bool:
+        """Tell whether a message is the arguments of a call."""
+        return self.function is not None and self.function.search(header) is not None
+
+    def read(self, turn: Turn, prompt_suffix: str) -> Steps[None]:
+        source, content = turn.source, turn.content
+        source.feed(self._given(prompt_suffix))
+        openers = turn.syntax.openers if turn.syntax is not None else ()
+        channel = tuple(head for head in self.heads if head == "<|channel|>")
+        ends = Markers((*self.ends, self.start))
+        words = Markers((*self.ends, self.start, *channel, *openers))
+        word: str | None = ""
+        while word is not None:
+            header = yield from self._header(turn, word if word in channel else "")
+            if header and self.is_thinking(header):
+                word = yield from turn.think(header, ends)
+                if word is not None and not turn.parse_reasoning:
+                    content.write(word)
+                continue
+            if header and self.is_call(header):
+                if turn.syntax is None:
+                    content.write(header)
+                yield from turn.call(header)
+            while (word := (yield from source.until(words, content.write))) in openers and word is not None:
+                yield from turn.call(word)
+            # the next message is on a line of its own
+            content.write("\n")
+            content.cut()
+        content.end()
+
+    def _given(self, prompt_suffix: str) -> str:
+        """Return the header that the prompt began."""
+        _, found, given = prompt_suffix.rpartition(self.start)
+        if not found or any(end in given for end in self.ends):
+            return ""
+        before, end, _ = given.partition(self.message)
+        return before + end
+
+    def _header(self, turn: Turn, begun: str) -> Steps[str]:
+        """Read a header with what ends it; nothing where there is none, and then what was read is content."""
+        source = turn.source
+        heads = Markers((*self.heads, self.message))
+        starts = Markers((self.start, self.start.removesuffix("assistant")))
+        if not begun:
+            while (yield from source.match(starts)) is not None:
+                pass
+            word = yield from source.match(heads)
+            if word is None:
+                return ""
+            begun = word
+        source.keep(begun)
+        try:
+            if begun != self.message:
+                end = yield from source.until(Markers([self.message]), _drop, _MAX_HEADER)
+                if end is None:
+                    raise NotACall
+        except NotACall:
+            turn.content.write(source.release())
+            return ""
+        return source.release()
+
+    def _thoughts(self, rules: Rules, header: str, end: str, prompt_suffix: str) -> str:
+        """Return an expression for thinking that may come first, up to the next header."""
+        given = self._given(prompt_suffix)
+        rules.pattern("thoughts", anything_but(end))
+        rest = f"thoughts {literal(end + self.start)}"
+        if given.endswith(self.message) and self.is_thinking(given):
+            return rest
+        return f"({literal(header)} {rest})?"
+
+
+@dataclass(frozen=True)
+class HarmonyLayout(MessageLayout):
+    """Channels, and messages to functions (gpt-oss)."""
+
+    ends: tuple[str, ...] = ("<|end|>", "<|return|>", "<|call|>")
+    heads: tuple[str, ...] = ("<|channel|>", " to=", "to=", "<|constrain|>")
+
+    thought: re.Pattern[str] = re.compile(r"\A(?!.*\bto=).*<\|channel\|>\s*analysis\b", re.DOTALL)
+    function: re.Pattern[str] | None = _FUNCTION
+
+    def grammar(self, rules: Rules, syntax: Syntax, parallel: bool, required: bool, prompt_suffix: str) -> str:
+        calls = syntax.grammar(rules, parallel)
+        if not required:
+            return calls
+        thoughts = self._thoughts(rules, "<|channel|>analysis<|message|>", "<|end|>", prompt_suffix)
+        return f'{thoughts} (" " | "<|channel|>commentary ") {calls}'
+
+
+@dataclass(frozen=True)
+class RecipientLayout(MessageLayout):
+    """Messages to the user, to oneself, which is thinking, and to tools, whose calls stand in the text."""
+
+    ends: tuple[str, ...] = ("<|eom|>", "<|eot|>")
+    heads: tuple[str, ...] = (" to=", "to=")
+
+    thought: re.Pattern[str] = re.compile(r"\A\s*to=self\b")
+
+    def grammar(self, rules: Rules, syntax: Syntax, parallel: bool, required: bool, prompt_suffix: str) -> str:
+        calls = syntax.grammar(rules, parallel)
+        if not required:
+            return calls
+        thoughts = self._thoughts(rules, " to=self<|message|>", "<|eom|>", prompt_suffix)
+        rules.add("recipient", " | ".join(literal(name) for name, _ in rules.functions))
+        return f'{thoughts} " to=" recipient {literal(self.message)} {calls}'
+
+
+def _drop(text: str) -> None:
+    """Take text that is kept already."""

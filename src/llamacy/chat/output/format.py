@@ -1,0 +1,124 @@
+"""How a family of models writes: the contract between templates, parsers and grammars."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from llamacy.chat.output.events import ParsedMessage
+from llamacy.chat.output.grammar import CallGrammar, Rules
+from llamacy.chat.output.layout import Layout, Thinking
+from llamacy.chat.output.parser import OutputParser, make_call_id, parse
+from llamacy.chat.output.syntax import Syntax
+
+
+@dataclass(frozen=True)
+class OutputFormat:
+    """How a model writes calls, thinking and its answer.
+
+    Attributes
+    ----------
+    name
+        A short name, e.g. ``"hermes"``.
+    syntax
+        How calls are written.
+    layout
+        How thinking, answer and calls follow each other.
+    stop
+        Texts that end a turn, for models whose end token doesn't.
+    shows_tools
+        The template tells the model which tools there are.
+
+    Thread safety: immutable; any number of threads.
+    """
+
+    name: str
+    syntax: Syntax
+    layout: Layout
+    stop: tuple[str, ...] = ()
+    shows_tools: bool = True
+
+    @property
+    def thinking(self) -> Thinking | None:
+        """What thinking stands between; None when the model doesn't think, or says so in another way."""
+        return self.layout.thinking
+
+    @property
+    def markers(self) -> tuple[str, ...]:
+        """Words that must be in the text, also where they are special tokens."""
+        return tuple(dict.fromkeys((*self.layout.words, *self.syntax.words)))
+
+    def parser(
+        self,
+        tools: Iterable[Mapping[str, Any]] | None = None,
+        *,
+        parse_tools: bool = True,
+        reasoning: str = "auto",
+        prompt_suffix: str = "",
+        make_id: Callable[[], str] = make_call_id,
+    ) -> OutputParser:
+        """Return a parser for one text; see `OutputParser`."""
+        return OutputParser(
+            self,
+            tools,
+            parse_tools=parse_tools,
+            reasoning=reasoning,
+            prompt_suffix=prompt_suffix,
+            make_id=make_id,
+        )
+
+    def parse(
+        self,
+        text: str,
+        tools: Iterable[Mapping[str, Any]] | None = None,
+        *,
+        parse_tools: bool = True,
+        reasoning: str = "auto",
+        prompt_suffix: str = "",
+        make_id: Callable[[], str] = make_call_id,
+    ) -> ParsedMessage:
+        """Parse a whole text; see `OutputParser`."""
+        return parse(
+            self,
+            text,
+            tools,
+            parse_tools=parse_tools,
+            reasoning=reasoning,
+            prompt_suffix=prompt_suffix,
+            make_id=make_id,
+        )
+
+    def call_grammar(
+        self, tools: Sequence[Mapping[str, Any]], *, parallel: bool, required: bool, prompt_suffix: str = ""
+    ) -> CallGrammar:
+        """Describe what the model must write to call tools.
+
+        Parameters
+        ----------
+        tools
+            What may be called; one tool when it is prescribed.
+        parallel
+            There may be several calls.
+        required
+            The text must have a call: the grammar holds from the beginning, and lets the model think first. Otherwise
+            it holds from a trigger on.
+        prompt_suffix
+            The end of the prompt, which tells whether the model is thinking already.
+
+        Raises
+        ------
+        ValueError
+            There are no tools.
+        """
+        if not tools:
+            raise ValueError("there are no tools, so there is no grammar of calls; leave it out")
+        rules = Rules(tools)
+        root = self.layout.grammar(rules, self.syntax, parallel, required, prompt_suffix)
+        return CallGrammar(
+            rules.text(root),
+            rules.schemas,
+            rules.patterns,
+            () if required else self.layout.triggers(self.syntax),
+            () if required else self.syntax.trigger_patterns,
+        )

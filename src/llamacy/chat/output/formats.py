@@ -1,0 +1,1 @@
+"""The formats, by name."""

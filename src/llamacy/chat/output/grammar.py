@@ -1,0 +1,174 @@
+"""What a model must write when its calls are constrained."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from llamacy.chat.output.tools import Schema, parameters_of, types_of
+
+
+@dataclass(frozen=True)
+class CallGrammar:
+    """The fixed parts of the calls in GBNF, and what goes into the rules that it leaves open.
+
+    Attributes
+    ----------
+    text
+        The rules, beginning at `root`.
+    schemas
+        Rules to be added: the JSON texts that a schema allows.
+    patterns
+        Rules to be added: the texts that a regular expression (ECMA-262) matches as a whole.
+    triggers
+        Words with which the calls begin, for a lazy grammar; none when calls are required.
+    trigger_patterns
+        The same where a word alone would be too rash: regular expressions whose group is the beginning.
+    """
+
+    text: str
+    schemas: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    patterns: Mapping[str, str] = field(default_factory=dict)
+    triggers: tuple[str, ...] = ()
+    trigger_patterns: tuple[str, ...] = ()
+
+
+def literal(text: str) -> str:
+    """Return an expression for a text."""
+    if not text:
+        return '""'
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\r", "\\r")
+    return f'"{escaped}"'
+
+
+def anything_but(end: str) -> str:
+    """Return a regular expression for all texts in which a word doesn't occur."""
+    return rf"(?:(?!{escape(end)})[\s\S])*"
+
+
+def string_pattern(schema: Schema, end: str) -> str:
+    """Return a regular expression for the strings that a schema allows, and in which a word doesn't occur."""
+    least, most = schema.get("minLength"), schema.get("maxLength")
+    pattern = schema.get("pattern")
+    if isinstance(pattern, str):
+        return rf"(?![\s\S]*{escape(end)})(?=[\s\S]*?(?:{pattern}))[\s\S]*"
+    if least is None and most is None:
+        return anything_but(end)
+    return rf"(?:(?!{escape(end)})[\s\S]){{{least or 0},{'' if most is None else most}}}"
+
+
+def escape(text: str) -> str:
+    """Return a regular expression (ECMA-262, flag u) for a text."""
+    return "".join("\\" + character if character in r"\^$.*+?()[]{}|/" else character for character in text)
+
+
+class Rules:
+    """Rules under construction.
+
+    Parameters
+    ----------
+    tools
+        What may be called.
+    """
+
+    def __init__(self, tools: Sequence[Mapping[str, Any]]) -> None:
+        functions = [tool.get("function", tool) for tool in tools]
+        self.functions = [(str(function["name"]), parameters_of(function)) for function in functions]
+        self.schemas: dict[str, Mapping[str, Any]] = {}
+        self.patterns: dict[str, str] = {}
+        self._lines: dict[str, str] = {}
+
+    def add(self, name: str, body: str) -> str:
+        """Add a rule and return its name."""
+        self._lines[name] = body
+        return name
+
+    def pattern(self, name: str, pattern: str) -> str:
+        """Add a rule for what a regular expression matches, and return its name."""
+        self.patterns[name] = pattern
+        return name
+
+    def arguments(self, index: int) -> str:
+        """Add the rule for the arguments of a function as JSON, and return its name."""
+        name = f"args-{index}"
+        self.schemas[name] = self.functions[index][1]
+        return name
+
+    # one rule a parameter
+
+    def parameters(self, index: int) -> list[tuple[str, str, object]]:
+        """Return rule name, name and schema of each declared parameter of a function."""
+        properties = self.functions[index][1].get("properties")
+        items = properties.items() if isinstance(properties, Mapping) else ()
+        return [(f"arg-{index}-{number}", str(key), declared) for number, (key, declared) in enumerate(items)]
+
+    def in_order(self, index: int, parts: Sequence[str], join: str) -> str:
+        """Return an expression for all required parameters and any of the others.
+
+        Parameters
+        ----------
+        index
+            Of the function.
+        parts
+            Expressions for its parameters, in order.
+        join
+            What stands between two.
+        """
+        declared = self.functions[index][1].get("required")
+        names = [key for _, key, _ in self.parameters(index)]
+        is_required = [isinstance(declared, list) and key in declared for key in names]
+        if not join:
+            return (
+                " ".join(part if must else f"({part})?" for part, must in zip(parts, is_required, strict=True)) or '""'
+            )
+        # those that must come stand first, so that each of the others has a separator before it
+        required = [part for part, must in zip(parts, is_required, strict=True) if must]
+        others = [part for part, must in zip(parts, is_required, strict=True) if not must]
+        comma = literal(join)
+        tails = ["".join(f" ({comma} {other})?" for other in others[count:]) for count in range(len(others) + 1)]
+        if required:
+            return f" {comma} ".join(required) + tails[0]
+        options = [part + tails[number + 1] for number, part in enumerate(others)]
+        return f"({' | '.join(options)})?" if options else '""'
+
+    def json(self, name: str, schema: object, root: Schema) -> str:
+        """Add the rule for a value as JSON, and return its name."""
+        definitions = {key: root[key] for key in ("$defs", "definitions") if key in root}
+        self.schemas[name] = {**definitions, **schema} if isinstance(schema, Mapping) else {}
+        return name
+
+    def value(self, name: str, schema: object, root: Schema, end: str) -> str:
+        """Add the rule for a value: JSON, or a string that is written as it is.
+
+        Parameters
+        ----------
+        name
+            Name of the rule.
+        schema
+            What the value may be.
+        root
+            The schema of all arguments, in which definitions stand.
+        end
+            What follows the value, and so can't be in it.
+        """
+        types = types_of(schema, root)
+        if types and "string" not in types:
+            return self.json(name, schema, root)
+        if isinstance(schema, Mapping) and types == {"string"}:
+            options = [schema["const"]] if "const" in schema else schema.get("enum")
+            if isinstance(options, list):
+                texts = [option for option in options if isinstance(option, str) and end not in option]
+                return self.add(name, " | ".join(map(literal, texts)))
+            return self.pattern(name, string_pattern(schema, end))
+        return self.pattern(name, anything_but(end))
+
+    def quoted_value(self, name: str, schema: object, root: Schema, mark: str) -> str:
+        """Add the rule for a value: JSON, or a string between two marks; return the expression for it."""
+        rule = self.value(name, schema, root, mark)
+        return rule if rule in self.schemas else f"{literal(mark)} {rule} {literal(mark)}"
+
+    def text(self, root: str) -> str:
+        """Return all rules as GBNF."""
+        lines = {"root": root, **self._lines}
+        return "".join(f"{name} ::= {body}\n" for name, body in lines.items())

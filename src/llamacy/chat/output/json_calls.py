@@ -1,0 +1,269 @@
+"""Calls written as JSON objects that hold name and arguments, one by one or in arrays."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from llamacy.chat.output.grammar import Rules, literal
+from llamacy.chat.output.sinks import Calls
+from llamacy.chat.output.source import Markers, NotACall, Steps
+from llamacy.chat.output.syntax import Syntax, one_or_more
+from llamacy.chat.output.values import JSON, convert, quote, scan_value
+
+_NAMES = frozenset({"name", "tool_name"})
+_ARGUMENTS = frozenset({"arguments", "parameters"})
+_WRAPPERS = frozenset({"function", "tool_call", "tool_calls", "function_call"})
+_FENCES = Markers(["```json", "```"])
+_FENCE_END = Markers(["```"])
+_CODE_TOOLS = ("python", "ipython", "code_interpreter")
+
+
+@dataclass(frozen=True)
+class JsonCalls(Syntax):
+    """Calls as JSON objects.
+
+    Attributes
+    ----------
+    opens, closes
+        What stands before and after; each of what stands after may be missing.
+    before, after
+        What the grammar writes between opener and JSON, and between JSON and the closers.
+    array
+        The calls are elements of an array; in what is read, they may always be.
+    keys
+        What the grammar calls name and arguments; None: the name is the only key, and the arguments are its value.
+    first
+        What the grammar writes in the object before the name.
+    together
+        Several objects stand between one opener and one closer.
+    join
+        What stands between two calls.
+    is_bare
+        The calls may have no opener.
+    code
+        An opener after which, if no JSON follows, code for the interpreter comes.
+    """
+
+    opens: tuple[str, ...] = ()
+    closes: tuple[str, ...] = ()
+    before: str = ""
+    after: str = ""
+    array: bool = False
+    keys: tuple[str, str] | None = ("name", "arguments")
+    first: str = ""
+    together: bool = False
+    join: str = "\n"
+    is_bare: bool = False
+    code: str = ""
+    _closers: tuple[Markers, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_closers", tuple(Markers([word]) for word in self.closes))
+
+    @property
+    def openers(self) -> tuple[str, ...]:
+        return (*self.opens, self.code) if self.code else self.opens
+
+    @property
+    def bare(self) -> str:
+        return "{[`" if self.is_bare else ""
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        return (*self.openers, *self.closes)
+
+    # reading
+
+    def read(self, calls: Calls, opener: str) -> Steps[None]:
+        source = calls.source
+        character = yield from source.skip_space()
+        is_fenced = not opener and (yield from source.match(_FENCES)) is not None
+        if is_fenced:
+            character = yield from source.skip_space()
+        if opener and opener == self.code and character != "{":
+            yield from _read_code(calls)
+            return
+        if character == "[":
+            source.take(source.at + 1)
+            yield from read_array(calls, is_keyed=self.keys is None)
+        else:
+            while True:
+                yield from read_object(calls, strict=not opener, is_keyed=self.keys is None)
+                character = yield from source.skip_space()
+                if character == ";":
+                    source.take(source.at + 1)
+                    character = yield from source.skip_space()
+                if character != "{":
+                    break
+        if is_fenced:
+            yield from source.closer(_FENCE_END)
+        elif opener:
+            for closer in self._closers:
+                yield from source.closer(closer)
+
+    # writing
+
+    @property
+    def triggers(self) -> tuple[str, ...]:
+        return () if self.is_bare else self.opens[:1]
+
+    @property
+    def trigger_patterns(self) -> tuple[str, ...]:
+        if not self.is_bare:
+            return ()
+        key = self.keys[0] if self.keys else ""
+        return (r"^\s*(" + (r"\[" if self.array else "") + r'\{"' + key + '": ")',)
+
+    def grammar(self, rules: Rules, parallel: bool) -> str:
+        rules.add("call", " | ".join(self._call(rules, index) for index in range(len(rules.functions))))
+        opener = "" if self.is_bare or not self.opens else self.opens[0]
+        before = literal(opener + self.before + ("[" if self.array else ""))
+        after = literal(("]" if self.array else "") + self.after + "".join(self.closes if opener else ()))
+        if self.array or self.together:
+            join = literal(", " if self.array else self.join) if parallel else None
+            return f"{before} {one_or_more('call', join)} {after}"
+        return one_or_more(f"{before} call {after}", literal(self.join) if parallel else None)
+
+    def _call(self, rules: Rules, index: int) -> str:
+        quoted = json.dumps(rules.functions[index][0], ensure_ascii=False)
+        arguments = rules.arguments(index)
+        if self.keys is None:
+            start = f"{{{quoted}: "
+        else:
+            start = f'{{{self.first}"{self.keys[0]}": {quoted}, "{self.keys[1]}": '
+        return f"{literal(start)} {arguments} {literal('}')}"
+
+
+def read_array(calls: Calls, *, is_keyed: bool = False) -> Steps[None]:
+    """Read calls after the bracket that opens their array, and its end.
+
+    Parameters
+    ----------
+    calls
+        The text, and where the calls go.
+    is_keyed
+        See `read_object`.
+    """
+    source = calls.source
+    while (yield from source.skip_space()) != "]":
+        yield from read_object(calls, strict=True, is_keyed=is_keyed)
+        if (yield from source.skip_space()) == ",":
+            source.take(source.at + 1)
+        elif (yield from source.peek()) != "]":
+            raise NotACall
+    source.take(source.at + 1)
+
+
+def read_object(calls: Calls, *, strict: bool, is_keyed: bool = False, is_inner: bool = False) -> Steps[None]:
+    """Read a call.
+
+    Parameters
+    ----------
+    calls
+        The text, and where the call goes.
+    strict
+        What has other keys than those of calls is none.
+    is_keyed
+        The key is the name, and its value the arguments.
+    is_inner
+        The object is the value of a key that says that it is a call.
+    """
+    source = calls.source
+    name: str | None = None
+    call_id: str | None = None
+    arguments: str | None = None
+    is_done = False
+    if (yield from source.skip_space()) != "{":
+        raise NotACall
+    source.take(source.at + 1)
+    while (character := (yield from source.skip_space())) != "}":
+        if character != '"':
+            raise NotACall
+        key = yield from _text(calls)
+        if (yield from source.skip_space()) != ":":
+            raise NotACall
+        source.take(source.at + 1)
+        character = yield from source.skip_space()
+        if is_keyed and not is_done and character == "{":
+            calls.start(key)
+            yield from scan_value(source, JSON, calls.write)
+            calls.end()
+            is_done = True
+        elif key in _NAMES and character == '"' and name is None:
+            name = yield from _text(calls)
+            if not calls.tools.knows(name):
+                raise NotACall
+        elif key in _ARGUMENTS and arguments is None and not is_done:
+            if character == "{" and name is not None:
+                calls.start(name, call_id)
+                yield from scan_value(source, JSON, calls.write)
+                calls.end()
+                is_done = True
+            else:
+                arguments = yield from _held_arguments(calls)
+        elif key in _WRAPPERS and character == "{" and name is None and not is_inner:
+            yield from read_object(calls, strict=strict, is_inner=True)
+            is_done = True
+        elif key in _WRAPPERS and character == "[" and name is None and not is_inner:
+            source.take(source.at + 1)
+            yield from read_array(calls)
+            is_done = True
+        elif key == "id" and character == '"':
+            call_id = yield from _text(calls)
+        elif strict and key not in {"type", "id", "tool_call_id", "index"}:
+            raise NotACall
+        else:
+            yield from scan_value(source, JSON, _drop)
+        if (yield from source.skip_space()) == ",":
+            source.take(source.at + 1)
+        elif (yield from source.peek()) != "}":
+            raise NotACall
+    if name is None and not is_done:
+        raise NotACall
+    source.take(source.at + 1)
+    if not is_done and name is not None:
+        calls.whole(name, arguments or "{}", call_id)
+
+
+def _drop(text: str) -> None:
+    """Take text that nobody needs."""
+
+
+def _text(calls: Calls) -> Steps[str]:
+    """Read a string."""
+    pieces: list[str] = []
+    yield from scan_value(calls.source, JSON, pieces.append)
+    return str(json.loads("".join(pieces)))
+
+
+def _held_arguments(calls: Calls) -> Steps[str]:
+    """Read arguments that can't be told yet, since the name is missing, or since they are JSON text in a string."""
+    pieces: list[str] = []
+    yield from scan_value(calls.source, JSON, pieces.append)
+    text = "".join(pieces)
+    if text.startswith("{"):
+        return text
+    if text == "null":
+        return "{}"
+    if text.startswith('"'):
+        inner = json.loads(text).strip() or "{}"
+        found = convert(inner, JSON)
+        if found is not None and found.startswith("{"):
+            return found
+    raise NotACall
+
+
+def _read_code(calls: Calls) -> Steps[None]:
+    """Read code to the end of the text: a call of the interpreter, when there is one."""
+    known: Callable[[str], bool] = calls.tools.knows
+    name = next(filter(known, _CODE_TOOLS), None)
+    character = yield from calls.source.peek()
+    if name is None or not character:
+        raise NotACall
+    calls.start(name)
+    calls.write('{"code": "')
+    yield from calls.source.until(Markers(()), lambda text: calls.write(quote(text)))
+    calls.write('"}')
+    calls.end()

@@ -1,0 +1,153 @@
+"""How thinking, answer and calls follow each other in a turn."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+from llamacy.chat.output.grammar import Rules, anything_but, literal
+from llamacy.chat.output.source import Markers, Steps
+from llamacy.chat.output.syntax import Syntax
+from llamacy.chat.output.turn import Turn
+
+
+@dataclass(frozen=True)
+class Thinking:
+    """What thinking stands between.
+
+    Attributes
+    ----------
+    start, end
+        The tags.
+    has_calls
+        The opener of a call ends the thinking as well.
+    """
+
+    start: str
+    end: str
+    has_calls: bool = False
+
+    def is_open(self, prompt_suffix: str) -> bool:
+        """Tell whether the prompt ends where thinking begins."""
+        return prompt_suffix.rstrip().endswith(self.start.rstrip())
+
+
+_UNDECLARED = Thinking("<think>", "</think>")
+
+
+class Layout(ABC):
+    """How a turn is laid out."""
+
+    @property
+    @abstractmethod
+    def thinking(self) -> Thinking | None:
+        """What thinking stands between, if that is all that tells it apart."""
+
+    @property
+    @abstractmethod
+    def words(self) -> tuple[str, ...]:
+        """All words that are not text: special tokens of the model may be among them."""
+
+    @abstractmethod
+    def read(self, turn: Turn, prompt_suffix: str) -> Steps[None]:
+        """Read a turn.
+
+        Parameters
+        ----------
+        turn
+            The text, and where its parts go.
+        prompt_suffix
+            The end of the prompt.
+        """
+
+    @abstractmethod
+    def grammar(self, rules: Rules, syntax: Syntax, parallel: bool, required: bool, prompt_suffix: str) -> str:
+        """Add rules for calls, and return the expression for what the model writes."""
+
+    def triggers(self, syntax: Syntax) -> tuple[str, ...]:
+        """Words with which calls begin."""
+        return syntax.triggers
+
+
+@dataclass(frozen=True)
+class TagLayout(Layout):
+    """Thinking between tags, then the answer, with calls in it.
+
+    Attributes
+    ----------
+    tags
+        What thinking stands between; None when the template doesn't say: then ``<think>`` is understood, and never
+        asked for.
+    dropped
+        Words around the answer that are not part of it.
+    """
+
+    tags: Thinking | None = None
+    dropped: tuple[str, ...] = ()
+
+    @property
+    def thinking(self) -> Thinking | None:
+        return self.tags
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        tags = self.tags or _UNDECLARED
+        return (tags.start, tags.end, *self.dropped)
+
+    def read(self, turn: Turn, prompt_suffix: str) -> Steps[None]:
+        source, content, syntax, thinking = turn.source, turn.content, turn.syntax, self.tags or _UNDECLARED
+        openers = syntax.openers if syntax is not None else ()
+        words = Markers((*openers, *self.dropped))
+        begins = Markers((thinking.start, thinking.end))
+        ends = Markers((thinking.end, *(openers if thinking.has_calls else ())))
+        is_start = True
+        word = next((opener for opener in openers if prompt_suffix.endswith(opener)), None)
+        if thinking.is_open(prompt_suffix):
+            word = yield from turn.think("", ends)
+            _close(turn, word, thinking)
+        while True:
+            if word in openers and word is not None:
+                count = turn.calls.count
+                yield from turn.call(word)
+                is_start = turn.calls.count > count
+            if is_start:
+                is_start = False
+                character = yield from source.skip_space(content.write)
+                if (word := (yield from source.match(begins))) is not None:
+                    if word == thinking.start:
+                        word = yield from turn.think(word, ends)
+                    _close(turn, word, thinking)
+                    is_start = True
+                    continue
+                if syntax is not None and character and character in syntax.bare and not turn.calls.count:
+                    yield from turn.call("")
+                    is_start = turn.calls.count > 0
+                    word = None
+                    continue
+            word = yield from source.until(words, content.write)
+            if word is None:
+                break
+            if word in self.dropped:
+                content.cut()
+                is_start = True
+        content.end()
+
+    def grammar(self, rules: Rules, syntax: Syntax, parallel: bool, required: bool, prompt_suffix: str) -> str:
+        calls = syntax.grammar(rules, parallel)
+        if not required or self.tags is None:
+            return calls
+        rules.pattern("thoughts", anything_but(self.tags.end))
+        rest = rf'thoughts {literal(self.tags.end)} ("\n" "\n"?)?'
+        if self.tags.is_open(prompt_suffix):
+            return f"{rest} {calls}"
+        if prompt_suffix.rstrip().endswith(self.tags.end):
+            return calls
+        return f"({literal(self.tags.start)} {rest})? {calls}"
+
+
+def _close(turn: Turn, word: str | None, thinking: Thinking) -> None:
+    """End thinking; its end tag is content when thinking is."""
+    if turn.parse_reasoning:
+        turn.content.cut()
+    elif word == thinking.end:
+        turn.content.write(word)

@@ -1,0 +1,113 @@
+"""The parser of one text that a model writes."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from llamacy.chat.output.events import Event, ParsedMessage
+from llamacy.chat.output.tools import Tools
+from llamacy.chat.output.turn import Turn
+
+if TYPE_CHECKING:
+    from llamacy.chat.output.format import OutputFormat
+
+
+def make_call_id() -> str:
+    """Return an id for a call that the model gave none."""
+    return "call_" + uuid.uuid4().hex[:24]
+
+
+class OutputParser:
+    """Tells content, thinking and calls apart in a text that comes in pieces.
+
+    How the text is cut into pieces makes no difference to what all events say together. Time and memory grow with the
+    length of the text. No text raises.
+
+    Parameters
+    ----------
+    output_format
+        How the model writes.
+    tools
+        What may be called; None when any name may be. Calls of other functions are content.
+    parse_tools
+        False: calls are content.
+    reasoning
+        ``"auto"``: thinking is told apart. ``"none"``: it is content, with its tags.
+    prompt_suffix
+        The end of the prompt, which tells whether the model is thinking already.
+    make_id
+        Makes the ids of calls that have none.
+
+    Thread safety: one thread at a time.
+    """
+
+    def __init__(
+        self,
+        output_format: OutputFormat,
+        tools: Iterable[Mapping[str, Any]] | None = None,
+        *,
+        parse_tools: bool = True,
+        reasoning: str = "auto",
+        prompt_suffix: str = "",
+        make_id: Callable[[], str] = make_call_id,
+    ) -> None:
+        if reasoning not in ("auto", "none"):
+            raise ValueError(f'reasoning must be "auto" or "none", not {reasoning!r:.50}')
+        self._turn = Turn(output_format, Tools(tools), parse_tools, reasoning == "auto", make_id)
+        self._is_finished = False
+        self._steps = output_format.layout.read(self._turn, prompt_suffix)
+        next(self._steps, None)
+
+    def feed(self, text: str) -> list[Event]:
+        """Take the next piece of the text.
+
+        Raises
+        ------
+        ValueError
+            `finish` was called.
+        """
+        if self._is_finished:
+            raise ValueError("the text is finished; make a parser for each text")
+        self._turn.source.feed(text)
+        next(self._steps, None)
+        return self._turn.events.take()
+
+    def finish(self) -> list[Event]:
+        """End the text; what was held back comes now. A second call returns nothing."""
+        if not self._is_finished:
+            self._is_finished = True
+            self._turn.source.ended = True
+            next(self._steps, None)
+        return self._turn.events.take()
+
+
+def parse(
+    output_format: OutputFormat,
+    text: str,
+    tools: Iterable[Mapping[str, Any]] | None = None,
+    *,
+    parse_tools: bool = True,
+    reasoning: str = "auto",
+    prompt_suffix: str = "",
+    make_id: Callable[[], str] = make_call_id,
+) -> ParsedMessage:
+    """Parse a whole text: what a stream of it says, put together.
+
+    Parameters
+    ----------
+    output_format, tools, parse_tools, reasoning, prompt_suffix, make_id
+        See `OutputParser`.
+    text
+        What the model wrote.
+    """
+    parser = OutputParser(
+        output_format,
+        tools,
+        parse_tools=parse_tools,
+        reasoning=reasoning,
+        prompt_suffix=prompt_suffix,
+        make_id=make_id,
+    )
+    return ParsedMessage.of([*parser.feed(text), *parser.finish()])

@@ -1,0 +1,64 @@
+"""What a way to write calls has to tell."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from llamacy.chat.output.grammar import Rules
+from llamacy.chat.output.sinks import Calls
+from llamacy.chat.output.source import Steps
+
+
+class Syntax(ABC):
+    """A way to write calls."""
+
+    @property
+    @abstractmethod
+    def openers(self) -> tuple[str, ...]:
+        """Words with which calls begin, anywhere in the answer."""
+
+    @property
+    def bare(self) -> str:
+        """Characters with which a call may begin that has no opener; it then begins the answer."""
+        return ""
+
+    @property
+    @abstractmethod
+    def words(self) -> tuple[str, ...]:
+        """All words that are not text: special tokens of the model may be among them."""
+
+    @abstractmethod
+    def read(self, calls: Calls, opener: str) -> Steps[None]:
+        """Read calls after their opener, to the end of the last.
+
+        Parameters
+        ----------
+        calls
+            The text, and where the calls go.
+        opener
+            What was read; empty for a call without.
+
+        Raises
+        ------
+        NotACall
+            It is none; what was kept of the text becomes content.
+        """
+
+    @property
+    def triggers(self) -> tuple[str, ...]:
+        """Openers with which a text of the grammar begins."""
+        return self.openers[:1]
+
+    @property
+    def trigger_patterns(self) -> tuple[str, ...]:
+        """Patterns for the beginning of a text of the grammar that has no opener."""
+        return ()
+
+    @abstractmethod
+    def grammar(self, rules: Rules, parallel: bool) -> str:
+        """Add rules for calls, and return the expression for all of them with their openers."""
+
+
+def one_or_more(first: str, following: str | None) -> str:
+    """Return an expression for something once, and then any number of times with `following` before each."""
+    return first if following is None else f"{first} ({following} {first})*"

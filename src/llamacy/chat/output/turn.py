@@ -1,0 +1,112 @@
+"""One turn of a model while it is read: what its layout has in common with all others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from llamacy.chat.output.sinks import Calls, Events, Prose
+from llamacy.chat.output.source import Markers, NotACall, Source, Steps, Write
+from llamacy.chat.output.tools import Tools
+
+if TYPE_CHECKING:
+    from llamacy.chat.output.format import OutputFormat
+
+_QUOTES = "`'\""
+
+
+class Turn:
+    """The text of a turn, and where its parts go.
+
+    Parameters
+    ----------
+    output_format
+        How the model writes.
+    tools
+        What may be called.
+    parse_tools
+        Calls are told apart from the answer.
+    parse_reasoning
+        Thinking is told apart from the answer.
+    make_id
+        Makes the ids of calls.
+    """
+
+    def __init__(
+        self,
+        output_format: OutputFormat,
+        tools: Tools,
+        parse_tools: bool,
+        parse_reasoning: bool,
+        make_id: Callable[[], str],
+    ) -> None:
+        self.source = Source()
+        self.events = Events()
+        self.content = Prose(self.events.content)
+        self.calls = Calls(self.source, self.events, self.content, tools, make_id)
+        self.syntax = output_format.syntax if parse_tools else None
+        self.parse_reasoning = parse_reasoning
+        self._thoughts = 0
+
+    def think(self, start: str, ends: Markers) -> Steps[str | None]:
+        """Read thinking to its end.
+
+        A word in quotes, or between backticks, is spoken of and doesn't end it.
+
+        Parameters
+        ----------
+        start
+            What was read of its beginning.
+        ends
+            What may end it.
+
+        Returns
+        -------
+        str or None
+            The word that ended it; None at the end of the text.
+        """
+        last = ""
+        write: Write
+        if self.parse_reasoning:
+            self.content.cut()
+            write = self.reasoning().write
+        else:
+            write = self.content.write
+            write(start)
+
+        def follow(text: str) -> None:
+            nonlocal last
+            last = text[-1:] or last
+            write(text)
+
+        while True:
+            word = yield from self.source.until(ends, follow)
+            if word is not None and last and last in _QUOTES and (yield from self.source.peek()) == last:
+                follow(word)
+                continue
+            return word
+
+    def reasoning(self) -> Prose:
+        """Return where the next part of the thinking goes; parts are lines of their own."""
+        is_first = self._thoughts == 0
+        self._thoughts += 1
+
+        def write(text: str) -> None:
+            nonlocal is_first
+            if not is_first:
+                text = "\n" + text
+                is_first = True
+            self.events.reasoning(text)
+
+        return Prose(write, trimmed=True)
+
+    def call(self, opener: str) -> Steps[None]:
+        """Read calls after their opener; what is none becomes content."""
+        if self.syntax is None:
+            return
+        self.source.keep(opener)
+        try:
+            yield from self.syntax.read(self.calls, opener)
+        except NotACall:
+            self.content.write(self.source.release())
+        self.source.release()
