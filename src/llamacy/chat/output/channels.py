@@ -24,17 +24,21 @@ class HarmonyCalls(Syntax):
 
     @property
     def openers(self) -> tuple[str, ...]:
+        """Words with which calls begin."""
         return ()
 
     @property
     def words(self) -> tuple[str, ...]:
+        """All words that are not text."""
         return ()
 
     @property
     def triggers(self) -> tuple[str, ...]:
+        """Openers with which a text of the grammar begins."""
         return ("to=functions.",)
 
     def read(self, calls: Calls, opener: str) -> Steps[None]:
+        """Read calls, see `Syntax.read`."""
         name = _FUNCTION.search(opener)
         if name is None or not calls.tools.knows(name[1]) or (yield from calls.source.skip_space()) != "{":
             raise NotACall
@@ -43,6 +47,7 @@ class HarmonyCalls(Syntax):
         calls.end()
 
     def grammar(self, rules: Rules, parallel: bool) -> str:  # noqa: ARG002 - the end of a call ends the turn
+        """Add rules for calls, see `Syntax.grammar`."""
         parts = (
             f"{literal(name)} {_REST} {literal('<|message|>')} {rules.arguments(index)}"
             for index, (name, _) in enumerate(rules.functions)
@@ -80,10 +85,12 @@ class MessageLayout(Layout):
 
     @property
     def thinking(self) -> Thinking | None:
+        """What thinking stands between, if that is all that tells it apart."""
         return None
 
     @property
     def words(self) -> tuple[str, ...]:
+        """All words that are not text."""
         specials = (head for head in self.heads if head.startswith("<|"))
         return (self.start.removesuffix("assistant"), self.message, *self.ends, *specials)
 
@@ -96,6 +103,7 @@ class MessageLayout(Layout):
         return self.function is not None and self.function.search(header) is not None
 
     def read(self, turn: Turn, prompt_suffix: str) -> Steps[None]:
+        """Read a turn, see `Layout.read`."""
         source, content = turn.source, turn.content
         source.feed(self._given(prompt_suffix))
         openers = turn.syntax.openers if turn.syntax is not None else ()
@@ -173,6 +181,7 @@ class HarmonyLayout(MessageLayout):
     function: re.Pattern[str] | None = _FUNCTION
 
     def grammar(self, rules: Rules, syntax: Syntax, parallel: bool, required: bool, prompt_suffix: str) -> str:
+        """Add rules for calls, see `Layout.grammar`."""
         calls = syntax.grammar(rules, parallel)
         if not required:
             return calls
@@ -190,6 +199,7 @@ class RecipientLayout(MessageLayout):
     thought: re.Pattern[str] = re.compile(r"\A\s*to=self\b")
 
     def grammar(self, rules: Rules, syntax: Syntax, parallel: bool, required: bool, prompt_suffix: str) -> str:
+        """Add rules for calls, see `Layout.grammar`."""
         calls = syntax.grammar(rules, parallel)
         if not required:
             return calls

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from difflib import get_close_matches
 
 from llamacy.chat.output.channels import HarmonyLayout, RecipientLayout
@@ -48,6 +49,8 @@ _STOP: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("<sep>assistant:", ("<sep>",)),
     ("[e~[", ("[e~[",)),
 )
+# what models write without having ended their thinking
+_CALLS_END_THINKING = {"kimi-k2", "apriel"}
 _NEEDS_TOOLS = re.compile(r"\b(?:tools|functions|available_tools|custom_tools|xml_tools)\b")
 
 
@@ -188,7 +191,8 @@ def _layout_of(name: str, source: str) -> Layout:
     else:
         thinking = next((tags for feature, tags in _THINKING if feature in source), None)
     if thinking is not None:
-        dropped = [word for word in dropped if word not in (thinking.start, thinking.end)]
+        thinking = replace(thinking, has_calls=thinking.has_calls or name in _CALLS_END_THINKING)
+        dropped = [word for word in dropped if word != thinking.start]
     return TagLayout(thinking, tuple(dropped))
 
 

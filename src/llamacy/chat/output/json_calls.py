@@ -15,6 +15,7 @@ from llamacy.chat.output.values import JSON, convert, quote, scan_value
 _NAMES = frozenset({"name", "tool_name"})
 _ARGUMENTS = frozenset({"arguments", "parameters"})
 _WRAPPERS = frozenset({"function", "tool_call", "tool_calls", "function_call"})
+_MAX_WRAPPERS = 3
 _FENCES = Markers(["```json", "```"])
 _FENCE_END = Markers(["```"])
 _CODE_TOOLS = ("python", "ipython", "code_interpreter")
@@ -64,19 +65,23 @@ class JsonCalls(Syntax):
 
     @property
     def openers(self) -> tuple[str, ...]:
+        """Words with which calls begin."""
         return (*self.opens, self.code) if self.code else self.opens
 
     @property
     def bare(self) -> str:
+        """Characters with which calls without an opener begin."""
         return "{[`" if self.is_bare else ""
 
     @property
     def words(self) -> tuple[str, ...]:
+        """All words that are not text."""
         return (*self.openers, *self.closes)
 
     # reading
 
     def read(self, calls: Calls, opener: str) -> Steps[None]:
+        """Read calls, see `Syntax.read`."""
         source = calls.source
         character = yield from source.skip_space()
         is_fenced = not opener and (yield from source.match(_FENCES)) is not None
@@ -107,16 +112,19 @@ class JsonCalls(Syntax):
 
     @property
     def triggers(self) -> tuple[str, ...]:
+        """Openers with which a text of the grammar begins."""
         return () if self.is_bare else self.opens[:1]
 
     @property
     def trigger_patterns(self) -> tuple[str, ...]:
+        """Patterns for calls without an opener."""
         if not self.is_bare:
             return ()
         key = self.keys[0] if self.keys else ""
         return (r"^\s*(" + (r"\[" if self.array else "") + r'\{"' + key + '": ")',)
 
     def grammar(self, rules: Rules, parallel: bool) -> str:
+        """Add rules for calls, see `Syntax.grammar`."""
         rules.add("call", " | ".join(self._call(rules, index) for index in range(len(rules.functions))))
         opener = "" if self.is_bare or not self.opens else self.opens[0]
         before = literal(opener + self.before + ("[" if self.array else ""))
@@ -136,19 +144,19 @@ class JsonCalls(Syntax):
         return f"{literal(start)} {arguments} {literal('}')}"
 
 
-def read_array(calls: Calls, *, is_keyed: bool = False) -> Steps[None]:
+def read_array(calls: Calls, *, is_keyed: bool = False, depth: int = 0) -> Steps[None]:
     """Read calls after the bracket that opens their array, and its end.
 
     Parameters
     ----------
     calls
         The text, and where the calls go.
-    is_keyed
+    is_keyed, depth
         See `read_object`.
     """
     source = calls.source
     while (yield from source.skip_space()) != "]":
-        yield from read_object(calls, strict=True, is_keyed=is_keyed)
+        yield from read_object(calls, strict=True, is_keyed=is_keyed, depth=depth)
         if (yield from source.skip_space()) == ",":
             source.take(source.at + 1)
         elif (yield from source.peek()) != "]":
@@ -156,7 +164,7 @@ def read_array(calls: Calls, *, is_keyed: bool = False) -> Steps[None]:
     source.take(source.at + 1)
 
 
-def read_object(calls: Calls, *, strict: bool, is_keyed: bool = False, is_inner: bool = False) -> Steps[None]:
+def read_object(calls: Calls, *, strict: bool, is_keyed: bool = False, depth: int = 0) -> Steps[None]:
     """Read a call.
 
     Parameters
@@ -167,8 +175,8 @@ def read_object(calls: Calls, *, strict: bool, is_keyed: bool = False, is_inner:
         What has other keys than those of calls is none.
     is_keyed
         The key is the name, and its value the arguments.
-    is_inner
-        The object is the value of a key that says that it is a call.
+    depth
+        How many objects it stands in that only say that it is a call.
     """
     source = calls.source
     name: str | None = None
@@ -203,12 +211,12 @@ def read_object(calls: Calls, *, strict: bool, is_keyed: bool = False, is_inner:
                 is_done = True
             else:
                 arguments = yield from _held_arguments(calls)
-        elif key in _WRAPPERS and character == "{" and name is None and not is_inner:
-            yield from read_object(calls, strict=strict, is_inner=True)
+        elif key in _WRAPPERS and character == "{" and name is None and depth < _MAX_WRAPPERS:
+            yield from read_object(calls, strict=strict, depth=depth + 1)
             is_done = True
-        elif key in _WRAPPERS and character == "[" and name is None and not is_inner:
+        elif key in _WRAPPERS and character == "[" and name is None and depth < _MAX_WRAPPERS:
             source.take(source.at + 1)
-            yield from read_array(calls)
+            yield from read_array(calls, depth=depth + 1)
             is_done = True
         elif key == "id" and character == '"':
             call_id = yield from _text(calls)

@@ -87,24 +87,35 @@ class TagLayout(Layout):
 
     @property
     def thinking(self) -> Thinking | None:
+        """What thinking stands between, if that is all that tells it apart."""
         return self.tags
 
     @property
     def words(self) -> tuple[str, ...]:
+        """All words that are not text."""
         tags = self.tags or _UNDECLARED
         return (tags.start, tags.end, *self.dropped)
 
     def read(self, turn: Turn, prompt_suffix: str) -> Steps[None]:
+        """Read a turn, see `Layout.read`."""
         source, content, syntax, thinking = turn.source, turn.content, turn.syntax, self.tags or _UNDECLARED
         openers = syntax.openers if syntax is not None else ()
         words = Markers((*openers, *self.dropped))
         begins = Markers((thinking.start, thinking.end))
         ends = Markers((thinking.end, *(openers if thinking.has_calls else ())))
         is_start = True
-        word = next((opener for opener in openers if prompt_suffix.endswith(opener)), None)
+        word = None
+        begun = next((opener for opener in openers if prompt_suffix.endswith(opener)), "")
+        source.feed(begun)
+        content.given = len(begun)
         if thinking.is_open(prompt_suffix):
-            word = yield from turn.think("", ends)
+            # some write the tag again
+            yield from source.skip_space()
+            again = yield from source.match(Markers([thinking.start]))
+            word = yield from turn.think(again or "", ends)
             _close(turn, word, thinking)
+        elif prompt_suffix.rstrip().endswith(thinking.end):
+            content.cut()
         while True:
             if word in openers and word is not None:
                 count = turn.calls.count
@@ -133,6 +144,7 @@ class TagLayout(Layout):
         content.end()
 
     def grammar(self, rules: Rules, syntax: Syntax, parallel: bool, required: bool, prompt_suffix: str) -> str:
+        """Add rules for calls, see `Layout.grammar`."""
         calls = syntax.grammar(rules, parallel)
         if not required or self.tags is None:
             return calls

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, field
 
 from llamacy.chat.output.grammar import Rules, literal
+from llamacy.chat.output.json_calls import read_array
 from llamacy.chat.output.sinks import Calls
 from llamacy.chat.output.source import Markers, NotACall, Steps
 from llamacy.chat.output.syntax import Syntax, one_or_more
@@ -64,22 +65,30 @@ class NamedCalls(Syntax):
 
     @property
     def openers(self) -> tuple[str, ...]:
+        """Words with which calls begin."""
         return (self.section[0], self.open) if self.section else (self.open,)
 
     @property
     def words(self) -> tuple[str, ...]:
+        """All words that are not text."""
         return tuple(word for word in (*(self.section or ()), self.open, self.arguments, *self.closes) if word.strip())
 
     def read(self, calls: Calls, opener: str) -> Steps[None]:
+        """Read calls, see `Syntax.read`."""
         source = calls.source
         count = calls.count
-        if opener == self.open:
+        if opener == self.open and (yield from source.skip_space()) == "[":
+            # what models of the family wrote earlier
+            source.take(source.at + 1)
+            yield from read_array(calls)
+        elif opener == self.open:
             yield from self._call(calls)
         while True:
             yield from source.skip_space()
             if (yield from source.match(self._marks[self.open])) is None:
                 break
-            source.keep(self.open)
+            if calls.count > count:
+                source.keep(self.open)  # what came before is of calls that are told
             yield from self._call(calls)
         if calls.count == count:
             raise NotACall
@@ -115,6 +124,7 @@ class NamedCalls(Syntax):
     # writing
 
     def grammar(self, rules: Rules, parallel: bool) -> str:
+        """Add rules for calls, see `Syntax.grammar`."""
         rules.add("call", " | ".join(self._call_rule(rules, index) for index in range(len(rules.functions))))
         calls = one_or_more("call", literal(self.join) if parallel else None)
         if self.section is None:

@@ -30,17 +30,21 @@ class PythonCalls(Syntax):
 
     @property
     def openers(self) -> tuple[str, ...]:
+        """Words with which calls begin."""
         return self.tags[:1] if self.tags else ()
 
     @property
     def bare(self) -> str:
+        """Characters with which calls without an opener begin."""
         return "" if self.tags else "["
 
     @property
     def words(self) -> tuple[str, ...]:
+        """All words that are not text."""
         return self.tags or ()
 
     def read(self, calls: Calls, opener: str) -> Steps[None]:
+        """Read calls, see `Syntax.read`."""
         source = calls.source
         if (yield from source.skip_space()) != "[":
             if not opener:
@@ -98,9 +102,11 @@ class PythonCalls(Syntax):
 
     @property
     def trigger_patterns(self) -> tuple[str, ...]:
+        """Patterns for calls without an opener."""
         return () if self.tags else (r"^\s*(\[[A-Za-z_][A-Za-z0-9_.\-]*\()",)
 
     def grammar(self, rules: Rules, parallel: bool) -> str:
+        """Add rules for calls, see `Syntax.grammar`."""
         rules.add("call", " | ".join(self._call_rule(rules, index) for index in range(len(rules.functions))))
         before, after = self.tags or ("", "")
         calls = one_or_more("call", literal(", ") if parallel else None)

@@ -75,16 +75,20 @@ class Prose:
         The text begins at a cut.
     """
 
-    __slots__ = ("_cut", "_empty", "_space", "_write")
+    __slots__ = ("_cut", "_empty", "_space", "_write", "given")
 
     def __init__(self, write: Callable[[str], None], *, trimmed: bool = False) -> None:
         self._write = write
+        # how many characters the prompt had, and not the model
+        self.given = 0
         self._empty = True
         self._cut = trimmed
         self._space: list[str] = []
 
     def write(self, text: str) -> None:
         """Write text; white space at its end waits for what follows."""
+        if self.given:
+            text, self.given = text[self.given :], max(0, self.given - len(text))
         body = text.rstrip()
         if not body:
             self._space.append(text)
@@ -102,6 +106,7 @@ class Prose:
     def cut(self) -> None:
         """Say that something was taken out of the text here."""
         self._cut = True
+        self.given = 0
 
     def end(self) -> None:
         """Write white space that ends the text, unless it is at a cut."""

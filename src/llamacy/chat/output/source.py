@@ -169,7 +169,9 @@ class Source:
             return True
         return word is not None
 
-    def until(self, markers: Markers, write: Write, limit: int | None = None) -> Steps[str | None]:
+    def until(
+        self, markers: Markers, write: Write, limit: int | None = None, *, is_whole: bool = False
+    ) -> Steps[str | None]:
         """Write the text up to a word, and take that word.
 
         Parameters
@@ -180,6 +182,8 @@ class Source:
             Takes the text before it, as it comes.
         limit
             How much text may come before it.
+        is_whole
+            A word must come, so where the text ends in a part of it, that part is no text.
 
         Returns
         -------
@@ -188,7 +192,7 @@ class Source:
         """
         count = 0
         while True:
-            start, word = markers.find(self.data, self.at, self.ended)
+            start, word = markers.find(self.data, self.at, self.ended and not is_whole)
             if start > self.at:
                 count += start - self.at
                 if limit is not None and count > limit:

@@ -16,7 +16,7 @@ from llamacy.chat.output.values import JSON, PYTHON, convert, quote
 
 _MAX_TAG = 400
 _BARE_NAME = re.compile(r"[^\s<>{}\[\]\"']+")
-_CDATA = "<![CDATA["
+_CDATA = Markers(["<![CDATA["])
 
 
 @dataclass(frozen=True)
@@ -77,10 +77,12 @@ class TaggedCalls(Syntax):
 
     @property
     def openers(self) -> tuple[str, ...]:
+        """Words with which calls begin."""
         return (self.section[0], self.open) if self.section else (self.open,)
 
     @property
     def words(self) -> tuple[str, ...]:
+        """All words that are not text."""
         parts = (*self.openers, self.name_end, self.close, self.key_open, self.key_end, self.value_open)
         others = (self.value_close, self.tag_end, self.section[1] if self.section else "")
         return tuple(word for word in (*parts, *others) if len(word) > 2 and "{" not in word)
@@ -88,6 +90,7 @@ class TaggedCalls(Syntax):
     # reading
 
     def read(self, calls: Calls, opener: str) -> Steps[None]:
+        """Read calls, see `Syntax.read`."""
         source = calls.source
         count = calls.count
         openers = Markers([self.open])
@@ -99,7 +102,8 @@ class TaggedCalls(Syntax):
             yield from source.skip_space()
             if (yield from source.match(openers)) is None:
                 break
-            source.keep(self.open)
+            if calls.count > count:
+                source.keep(self.open)  # what came before is of calls that are told
             yield from self._call(calls)
         if calls.count == count:
             raise NotACall
@@ -161,12 +165,16 @@ class TaggedCalls(Syntax):
         if self.lines:
             yield from source.match(Markers(["\n"]))
         ends = Markers(("\n" + close, close) if self.lines else (close,))
-        if self.cdata and (yield from source.match(Markers([_CDATA]))) is not None:
-            ends = Markers(["]]>" + close])
-            is_string = True
+        if self.cdata:
+            begun = yield from source.match(_CDATA)
+            if begun is not None:
+                ends = Markers(["]]>" + close])
+                is_string = True
+            elif source.ended and _CDATA.begins(source.data[source.at :]):
+                raise NotACall
         if is_string:
             calls.write('"')
-            if (yield from source.until(ends, lambda text: calls.write(quote(text)))) is None:
+            if (yield from source.until(ends, lambda text: calls.write(quote(text)), is_whole=True)) is None:
                 raise NotACall
             calls.write('"')
             return
@@ -181,6 +189,7 @@ class TaggedCalls(Syntax):
     # writing
 
     def grammar(self, rules: Rules, parallel: bool) -> str:
+        """Add rules for calls, see `Syntax.grammar`."""
         after_section, _, _, _, after_call, between = self.gaps
         rules.add("call", " | ".join(self._call_rule(rules, index) for index in range(len(rules.functions))))
         if self.section is None:

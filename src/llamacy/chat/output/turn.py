@@ -12,7 +12,7 @@ from llamacy.chat.output.tools import Tools
 if TYPE_CHECKING:
     from llamacy.chat.output.format import OutputFormat
 
-_QUOTES = "`'\""
+_PAIRED = '`"'
 
 
 class Turn:
@@ -51,7 +51,8 @@ class Turn:
     def think(self, start: str, ends: Markers) -> Steps[str | None]:
         """Read thinking to its end.
 
-        A word in quotes, or between backticks, is spoken of and doesn't end it.
+        A word in quotes, or between backticks, is spoken of and doesn't end it: the same mark stands right before and
+        after it, and, but for the apostrophe, isn't the second of a pair on its line.
 
         Parameters
         ----------
@@ -66,6 +67,7 @@ class Turn:
             The word that ended it; None at the end of the text.
         """
         last = ""
+        counts = dict.fromkeys(_PAIRED, 0)  # on the line so far
         write: Write
         if self.parse_reasoning:
             self.content.cut()
@@ -77,14 +79,17 @@ class Turn:
         def follow(text: str) -> None:
             nonlocal last
             last = text[-1:] or last
+            _, feed, end = text.rpartition("\n")
+            for mark in _PAIRED:
+                counts[mark] = end.count(mark) + (0 if feed else counts[mark])
             write(text)
 
         while True:
             word = yield from self.source.until(ends, follow)
-            if word is not None and last and last in _QUOTES and (yield from self.source.peek()) == last:
-                follow(word)
-                continue
-            return word
+            is_open = last == "'" or counts.get(last, 0) % 2 == 1
+            if word is None or not is_open or (yield from self.source.peek()) != last:
+                return word
+            follow(word)
 
     def reasoning(self) -> Prose:
         """Return where the next part of the thinking goes; parts are lines of their own."""

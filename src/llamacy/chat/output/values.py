@@ -145,15 +145,15 @@ def _next(source: Source, write: Write | None) -> Steps[str]:
 
 def _key(source: Source, dialect: Dialect, quotes: Markers, write: Write) -> Steps[None]:
     mark = yield from source.match(quotes)
+    name = ""
     if mark is not None:
         yield from _string(source, dialect, mark, write)
-    else:
-        name = (yield from source.word(_WORD, _MAX_WORD)) if dialect.bare_keys or dialect.python else ""
-        if not name:
-            raise NotACall
-        write(f'"{quote(name)}"')
-    if (yield from _next(source, write if dialect.verbatim else None)) != ":":
+    elif dialect.bare_keys or dialect.python:
+        name = yield from source.word(_WORD, _MAX_WORD)
+    if (yield from _next(source, write if dialect.verbatim else None)) != ":" or (mark is None and not name):
         raise NotACall
+    if mark is None:
+        write(f'"{quote(name)}"')
     source.take(source.at + 1)
     write(":" if dialect.verbatim else ": ")
 
@@ -163,7 +163,9 @@ def _string(source: Source, dialect: Dialect, mark: str, write: Write) -> Steps[
     write('"')
     ends = Markers((mark, "\\") if dialect.escapes else (mark,))
     while True:
-        word = yield from source.until(ends, lambda text: write(text if _PLAIN.fullmatch(text) else quote(text)))
+        word = yield from source.until(
+            ends, lambda text: write(text if _PLAIN.fullmatch(text) else quote(text)), is_whole=True
+        )
         if word is None:
             raise NotACall
         if word == mark:
