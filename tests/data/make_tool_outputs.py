@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import datetime
 import json
-import os
 import re
 from functools import cache
 from pathlib import Path
@@ -45,7 +44,7 @@ TOOLS: list[dict[str, Any]] = [
                     "type": "object",
                     "description": "Options",
                     "properties": {},
-                    "additionalProperties": {"type": "string"},
+                    "additionalProperties": {"type": "object"},
                 },
                 "dry": {"type": "boolean", "description": "Whether to do nothing"},
                 "factor": {"type": "number", "description": "A factor"},
@@ -66,7 +65,7 @@ CASES: dict[str, dict[str, Any]] = {
                 "run_code",
                 {
                     "code": 'if (a) { b("}]", 1); }\n\tc = [1]',
-                    "options": {"a": [1, {"b": "]}"}], "c": {"d": [[]], "e": False}},
+                    "options": {"a": {"b": [1, "]}"]}, "c": {"d": [[]], "e": False}},
                     "dry": True,
                     "factor": -1.5,
                 },
@@ -171,8 +170,8 @@ def written(source: str, case: dict[str, Any], *, as_text: bool) -> tuple[str, s
         count = begun
     if prompt.endswith(("reasoning steps:\n", "<|CHATBOT_TOKEN|>")):
         # the history doesn't repeat it, or goes on with another turn
-        count += len(os.path.commonprefix(["<|CHATBOT_TOKEN|>", whole[count:]]))
-        return prompt, ENDS.sub("", whole[count:].partition("<|START_OF_TURN_TOKEN|><|SYSTEM_TOKEN|>")[0])
+        turn = whole[count:].removeprefix("<|CHATBOT_TOKEN|>")
+        return prompt, ENDS.sub("", turn.partition("<|START_OF_TURN_TOKEN|><|SYSTEM_TOKEN|>")[0])
     return whole[:count], ENDS.sub("", whole[count:])
 
 

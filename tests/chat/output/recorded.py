@@ -106,5 +106,6 @@ def _handwritten() -> list[Recorded]:
     ]
 
 
-RECORDED = _written() + _handwritten()
+WRITTEN = _written()
+RECORDED = WRITTEN + _handwritten()
 EVERY_TEMPLATE: dict[str, Any] = _DOCUMENT["templates"]

@@ -15,7 +15,7 @@ from llamacy.chat.output.values import JSON, scan_value
 
 _MAX_HEADER = 400
 _FUNCTION = re.compile(r"\bto=(?:functions\.)?([^\s<]+)")
-_REST = r'("<|channel|>commentary json" | " <|constrain|>json" | "<|channel|>commentary <|constrain|>json")'
+_REST = '("<|channel|>commentary json" | "<|channel|>commentary"? " <|constrain|>" " "? "json")'
 
 
 @dataclass(frozen=True)

@@ -179,7 +179,8 @@ def _layout_of(name: str, source: str) -> Layout:
         return RecipientLayout()
     if name == "kimi-k3":
         responses = ("<|open|>response<|sep|>", "<|close|>response<|sep|>", "<|close|>message<|sep|>")
-        return TagLayout(Thinking("<|open|>think<|sep|>", "<|close|>think<|sep|>"), responses)
+        thoughts = Thinking("<|open|>think<|sep|>", "<|close|>think<|sep|>")
+        return TagLayout(thoughts, responses, between="".join(responses[:2]), after=responses[2])
     dropped = [word for feature, words in _DROPPED if feature in source for word in words]
     if name == "solar":
         dropped += ["<|begin|>assistant", "<|content|>", "<|end|>"]

@@ -113,7 +113,8 @@ class OutputFormat:
         """
         if not tools:
             raise ValueError("there are no tools, so there is no grammar of calls; leave it out")
-        rules = Rules(tools)
+        openers = self.syntax.openers if required else ()
+        rules = Rules(tools, next((opener for opener in openers if prompt_suffix.endswith(opener)), ""))
         root = self.layout.grammar(rules, self.syntax, parallel, required, prompt_suffix)
         return CallGrammar(
             rules.text(root),

@@ -70,9 +70,12 @@ class Rules:
     ----------
     tools
         What may be called.
+    begun
+        An opener with which the prompt ends.
     """
 
-    def __init__(self, tools: Sequence[Mapping[str, Any]]) -> None:
+    def __init__(self, tools: Sequence[Mapping[str, Any]], begun: str = "") -> None:
+        self.begun = begun
         functions = [tool.get("function", tool) for tool in tools]
         self.functions = [(str(function["name"]), parameters_of(function)) for function in functions]
         self.schemas: dict[str, Mapping[str, Any]] = {}

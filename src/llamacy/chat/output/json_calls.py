@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from llamacy.chat.output.grammar import Rules, literal
+from llamacy.chat.output.grammar import Rules, escape, literal
 from llamacy.chat.output.sinks import Calls
 from llamacy.chat.output.source import Markers, NotACall, Steps
 from llamacy.chat.output.syntax import Syntax, one_or_more
@@ -32,11 +32,12 @@ class JsonCalls(Syntax):
     before, after
         What the grammar writes between opener and JSON, and between JSON and the closers.
     array
-        The calls are elements of an array; in what is read, they may always be.
+        What the grammar writes before, between and after the elements, when the calls are elements of an array; in
+        what is read, they may always be.
     keys
         What the grammar calls name and arguments; None: the name is the only key, and the arguments are its value.
     first
-        What the grammar writes in the object before the name.
+        What the grammar writes in the object before the name, with ``{id}`` for a number.
     together
         Several objects stand between one opener and one closer.
     join
@@ -51,7 +52,7 @@ class JsonCalls(Syntax):
     closes: tuple[str, ...] = ()
     before: str = ""
     after: str = ""
-    array: bool = False
+    array: tuple[str, str, str] | None = None
     keys: tuple[str, str] | None = ("name", "arguments")
     first: str = ""
     together: bool = False
@@ -121,18 +122,18 @@ class JsonCalls(Syntax):
         if not self.is_bare:
             return ()
         key = self.keys[0] if self.keys else ""
-        return (r"^\s*(" + (r"\[" if self.array else "") + r'\{"' + key + '": ")',)
+        return (r"^\s*(" + (escape(self.array[0]) if self.array else "") + r'\{"' + key + '": ")',)
 
     def grammar(self, rules: Rules, parallel: bool) -> str:
         """Add rules for calls, see `Syntax.grammar`."""
         rules.add("call", " | ".join(self._call(rules, index) for index in range(len(rules.functions))))
         opener = "" if self.is_bare or not self.opens else self.opens[0]
-        before = literal(opener + self.before + ("[" if self.array else ""))
-        after = literal(("]" if self.array else "") + self.after + "".join(self.closes if opener else ()))
+        start, between, end = self.array or ("", self.join, "")
+        before = literal(opener + self.before + start)
+        after = literal(end + self.after + "".join(self.closes if opener else ()))
         if self.array or self.together:
-            join = literal(", " if self.array else self.join) if parallel else None
-            return f"{before} {one_or_more('call', join)} {after}"
-        return one_or_more(f"{before} call {after}", literal(self.join) if parallel else None)
+            return f"{before} {one_or_more('call', between if parallel else None)} {after}"
+        return one_or_more(f"{before} call {after}", between if parallel else None)
 
     def _call(self, rules: Rules, index: int) -> str:
         quoted = json.dumps(rules.functions[index][0], ensure_ascii=False)
@@ -141,7 +142,8 @@ class JsonCalls(Syntax):
             start = f"{{{quoted}: "
         else:
             start = f'{{{self.first}"{self.keys[0]}": {quoted}, "{self.keys[1]}": '
-        return f"{literal(start)} {arguments} {literal('}')}"
+        before = " [0-9]+ ".join(map(literal, start.split("{id}")))
+        return f"{before} {arguments} {literal('}')}"
 
 
 def read_array(calls: Calls, *, is_keyed: bool = False, depth: int = 0) -> Steps[None]:

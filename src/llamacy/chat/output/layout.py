@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
-from llamacy.chat.output.grammar import Rules, anything_but, literal
+from llamacy.chat.output.grammar import Rules, anything_but, escape, literal
 from llamacy.chat.output.source import Markers, Steps
 from llamacy.chat.output.syntax import Syntax
 from llamacy.chat.output.turn import Turn
@@ -32,6 +32,7 @@ class Thinking:
         return prompt_suffix.rstrip().endswith(self.start.rstrip())
 
 
+_LINES = r'(" " | "\n" "\n"?)?'
 _UNDECLARED = Thinking("<think>", "</think>")
 
 
@@ -80,10 +81,14 @@ class TagLayout(Layout):
         asked for.
     dropped
         Words around the answer that are not part of it.
+    between, after
+        What the grammar lets the model write between thinking and calls, and after them.
     """
 
     tags: Thinking | None = None
     dropped: tuple[str, ...] = ()
+    between: str = ""
+    after: str = ""
 
     @property
     def thinking(self) -> Thinking | None:
@@ -146,15 +151,26 @@ class TagLayout(Layout):
     def grammar(self, rules: Rules, syntax: Syntax, parallel: bool, required: bool, prompt_suffix: str) -> str:
         """Add rules for calls, see `Layout.grammar`."""
         calls = syntax.grammar(rules, parallel)
-        if not required or self.tags is None:
+        if self.after:
+            calls = f"{calls} {literal(self.after)}?"
+        if not required:
             return calls
-        rules.pattern("thoughts", anything_but(self.tags.end))
-        rest = rf'thoughts {literal(self.tags.end)} ("\n" "\n"?)?'
-        if self.tags.is_open(prompt_suffix):
-            return f"{rest} {calls}"
-        if prompt_suffix.rstrip().endswith(self.tags.end):
-            return calls
-        return f"({literal(self.tags.start)} {rest})? {calls}"
+        tags, suffix = self.tags, prompt_suffix.rstrip()
+        if self.between:
+            calls = f"{literal(self.between)}? {calls}"
+        if tags is None or suffix.endswith(tags.end):
+            return calls if rules.begun else f"{_LINES} {calls}"
+        end = f"{literal(tags.end)} {_LINES}"
+        if tags.has_calls:
+            # the calls themselves may end it
+            words = "|".join(map(escape, (tags.end, *syntax.triggers)))
+            rules.pattern("thoughts", rf"(?:(?!{words})[\s\S])*")
+            end = f"({end})?"
+        else:
+            rules.pattern("thoughts", anything_but(tags.end))
+        if tags.is_open(prompt_suffix):
+            return f"thoughts {end} {calls}"
+        return f"{_LINES} ({literal(tags.start)} thoughts {end})? {calls}"
 
 
 def _close(turn: Turn, word: str | None, thinking: Thinking) -> None:

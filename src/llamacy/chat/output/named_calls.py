@@ -125,15 +125,21 @@ class NamedCalls(Syntax):
 
     def grammar(self, rules: Rules, parallel: bool) -> str:
         """Add rules for calls, see `Syntax.grammar`."""
-        rules.add("call", " | ".join(self._call_rule(rules, index) for index in range(len(rules.functions))))
-        calls = one_or_more("call", literal(self.join) if parallel else None)
-        if self.section is None:
+        count = len(rules.functions)
+        rules.add("call", " | ".join(self._call_rule(rules, index) for index in range(count)))
+        calls = one_or_more("call", self.join if parallel else None)
+        if self.section is not None:
+            return f"{literal(self.section[0])} {calls} {literal(self.section[1])}"
+        if rules.begun != self.open:
             return calls
-        return f"{literal(self.section[0])} {calls} {literal(self.section[1])}"
+        rules.add("begun-call", " | ".join(self._call_rule(rules, index, "") for index in range(count)))
+        return f"begun-call ({literal(self.join)} call)*" if parallel else "begun-call"
 
-    def _call_rule(self, rules: Rules, index: int) -> str:
+    def _call_rule(self, rules: Rules, index: int, start: str | None = None) -> str:
         name, schema = rules.functions[index]
-        header = (self.open + self.written + self.arguments + self.gaps[0]).replace("{name}", name)
+        header = ((self.open if start is None else start) + self.written + self.arguments + self.gaps[0]).replace(
+            "{name}", name
+        )
         before = f" {self.id_rule} ".join(map(literal, header.split("{id}")))
         after = literal(self.gaps[1] + "".join(self.closes))
         if not self.dialect.bare_keys:

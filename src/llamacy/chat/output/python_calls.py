@@ -109,7 +109,7 @@ class PythonCalls(Syntax):
         """Add rules for calls, see `Syntax.grammar`."""
         rules.add("call", " | ".join(self._call_rule(rules, index) for index in range(len(rules.functions))))
         before, after = self.tags or ("", "")
-        calls = one_or_more("call", literal(", ") if parallel else None)
+        calls = one_or_more("call", ", " if parallel else None)
         return f"{literal(before + '[')} {calls} {literal(']' + after)}"
 
     def _call_rule(self, rules: Rules, index: int) -> str:

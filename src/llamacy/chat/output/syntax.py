@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from llamacy.chat.output.grammar import Rules
+from llamacy.chat.output.grammar import Rules, literal
 from llamacy.chat.output.sinks import Calls
 from llamacy.chat.output.source import Steps
 
@@ -59,6 +59,17 @@ class Syntax(ABC):
         """Add rules for calls, and return the expression for all of them with their openers."""
 
 
-def one_or_more(first: str, following: str | None) -> str:
-    """Return an expression for something once, and then any number of times with `following` before each."""
-    return first if following is None else f"{first} ({following} {first})*"
+def one_or_more(first: str, join: str | None) -> str:
+    """Return an expression for something once, or any number of times.
+
+    Parameters
+    ----------
+    first
+        Expression for the thing.
+    join
+        What stands between two; white space may be missing. None: it stands there once.
+    """
+    if join is None:
+        return first
+    between = f"{literal(join)}?" if join.isspace() else literal(join)
+    return f"{first} ({between} {first})*"

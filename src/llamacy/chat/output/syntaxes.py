@@ -16,6 +16,7 @@ _KIMI_HEADER = re.compile(r"\s*(?P<id>(?:functions\.)?(?P<name>[\w.\-]+?)(?::\d+
 _MISTRAL_HEADER = re.compile(r"\s*(?P<name>[^\s\[\]]+)\s*(?:\[CALL_ID\](?P<id>[^\[\]]*))?")
 _DEEPSEEK_HEADER = re.compile(r"\s*function<｜tool▁sep｜>\s*(?P<name>\S+)\s*")
 _SOLAR_HEADER = re.compile(r"\s*(?P<id>[^<]*)<\|tool_call:name\|>\s*(?P<name>\S+)\s*")
+_ARRAY = ("[", ", ", "]")
 _DEEPSEEK_SECTION = ("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>")
 
 
@@ -92,33 +93,33 @@ def arg_keys(prefix: str = "", suffix: str = "", *, separator: str = "", lines: 
 
 
 SYNTAXES: dict[str, Syntax] = {
-    "generic": JsonCalls(array=True, is_bare=True, opens=("<tool_call>",), closes=("</tool_call>",)),
+    "generic": JsonCalls(array=_ARRAY, is_bare=True, opens=("<tool_call>",), closes=("</tool_call>",)),
     # JSON objects with name and arguments
     "hermes": JsonCalls(("<tool_call>",), ("</tool_call>",), before="\n", after="\n"),
     "llama-json": JsonCalls(keys=("name", "parameters"), is_bare=True, code="<|python_tag|>", join="; "),
-    "mistral-json": JsonCalls(("[TOOL_CALLS]",), array=True),
-    "granite": JsonCalls(("<|tool_call|>", "<tool_call>"), array=True),
-    "phi-4": JsonCalls(("<|tool_call|>",), ("<|/tool_call|>",), array=True),
-    "nemotron": JsonCalls(("<TOOLCALL>",), ("</TOOLCALL>",), array=True),
-    "apriel": JsonCalls(("<tool_calls>",), ("</tool_calls>",), array=True),
+    "mistral-json": JsonCalls(("[TOOL_CALLS]",), array=_ARRAY),
+    "granite": JsonCalls(("<|tool_call|>", "<tool_call>"), array=_ARRAY),
+    "phi-4": JsonCalls(("<|tool_call|>",), ("<|/tool_call|>",), array=_ARRAY),
+    "nemotron": JsonCalls(("<TOOLCALL>",), ("</TOOLCALL>",), array=_ARRAY),
+    "apriel": JsonCalls(("<tool_calls>",), ("</tool_calls>",), array=_ARRAY),
     "minimax-m1": JsonCalls(("<tool_calls>",), ("</tool_calls>",), before="\n", after="\n", together=True),
-    "firefunction": JsonCalls(("functools",), array=True),
+    "firefunction": JsonCalls(("functools",), array=_ARRAY),
     "command-r7b": JsonCalls(
         ("<|START_ACTION|>",),
         ("<|END_ACTION|>",),
-        array=True,
+        array=("[\n    ", ",\n    ", "\n]"),
         keys=("tool_name", "parameters"),
-        first='"tool_call_id": "0", ',
+        first='"tool_call_id": "{id}", ',
     ),
     "command-r": JsonCalls(
         ("Action:\n```json", "Action: ```json", "Action:```json"),
         ("```",),
         before="\n",
         after="\n",
-        array=True,
+        array=_ARRAY,
         keys=("tool_name", "parameters"),
     ),
-    "apertus": JsonCalls(("<|tools_prefix|>",), ("<|tools_suffix|>",), array=True, keys=None),
+    "apertus": JsonCalls(("<|tools_prefix|>",), ("<|tools_suffix|>",), array=_ARRAY, keys=None),
     "gigachat": JsonCalls(("<|message_sep|>\n\nfunction call<|role_sep|>\n", "function call<|role_sep|>")),
     "gigachat-3.1": JsonCalls(("<|function_call|>",)),
     # a name, then arguments
@@ -179,7 +180,7 @@ SYNTAXES: dict[str, Syntax] = {
         section=("<|open|>tools<|sep|>", "<|close|>tools<|sep|>"),
         is_shared=True,
         attribute=re.compile(r'type="(?:(?P<string>string)|\w+)"'),
-        attributes=(' index="1"', ' type="string"', ' type="{type}"'),
+        attributes=(' index="{number}"', ' type="string"', ' type="{type}"'),
     ),
     "minimax-m3": TaggedCalls(
         ']<]minimax[>[<invoke name="',

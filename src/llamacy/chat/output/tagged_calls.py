@@ -55,7 +55,8 @@ class TaggedCalls(Syntax):
         What the grammar writes: after the section's opener, after the name, between the parts of a parameter,
         after a parameter, after a call, and between sections.
     attributes
-        What the grammar writes as attributes of a function, of a parameter that is a string, and of another one.
+        What the grammar writes as attributes of a function, with ``{number}`` in it, of a parameter that is a string,
+        and of another one, with its ``{type}``.
     """
 
     open: str
@@ -193,16 +194,17 @@ class TaggedCalls(Syntax):
         after_section, _, _, _, after_call, between = self.gaps
         rules.add("call", " | ".join(self._call_rule(rules, index) for index in range(len(rules.functions))))
         if self.section is None:
-            return one_or_more("call", literal(between) if parallel else None)
+            return one_or_more("call", between if parallel else None)
         before = literal(self.section[0] + after_section)
         after = literal(self.section[1])
         if self.is_shared:
             return f"{before} {one_or_more(f'call {literal(after_call)}', '' if parallel else None)} {after}"
-        return one_or_more(f"{before} call {literal(after_call)} {after}", literal(between) if parallel else None)
+        return one_or_more(f"{before} call {literal(after_call)} {after}", between if parallel else None)
 
     def _call_rule(self, rules: Rules, index: int) -> str:
         name, schema = rules.functions[index]
-        before = literal(self.open + name + self.name_end + self.attributes[0] + self.tag_end + self.gaps[1])
+        start = self.open + name + self.name_end + self.attributes[0] + self.tag_end + self.gaps[1]
+        before = " [0-9]+ ".join(map(literal, start.split("{number}")))
         parts = [
             self._parameter_rule(rules, rule, key, declared, schema) for rule, key, declared in rules.parameters(index)
         ]

@@ -22,6 +22,7 @@ _WORD = re.compile(r"[^\s,:\[\]{}()\"'<]+")
 _MAX_WORD = 4000
 _SPACE = re.compile(r"[ \t\r\n]+")
 _PLAIN = re.compile(r'[^"\\\x00-\x1f]+')
+_ESCAPING = frozenset("'\"")  # the quotes between which a backslash means something
 _HEX = {"x": 2, "u": 4, "U": 8}
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "a": "\a", "v": "\v", "0": "\0", "\n": ""}
 
@@ -41,8 +42,6 @@ class Dialect:
         Words that are values, and what they are in JSON.
     verbatim
         What is written is JSON, and stays as it is.
-    escapes
-        A backslash means something in a string.
     bare_keys
         Keys are written without quotes.
     python
@@ -50,17 +49,16 @@ class Dialect:
     """
 
     quotes: tuple[str, ...] = ('"',)
-    words: dict[str, str] = field(default_factory=lambda: _JSON_WORDS)
+    words: dict[str, str] = field(default_factory=lambda: _JSON_WORDS, hash=False)
     verbatim: bool = True
-    escapes: bool = True
     bare_keys: bool = False
     python: bool = False
 
 
 JSON = Dialect()
 PYTHON = Dialect(("'", '"'), _ALL_WORDS, verbatim=False, python=True)
-GEMMA = Dialect(('<|"|>',), _ALL_WORDS, verbatim=False, escapes=False, bare_keys=True)
-FUNCTION_GEMMA = Dialect(("<escape>",), _ALL_WORDS, verbatim=False, escapes=False, bare_keys=True)
+GEMMA = Dialect(('<|"|>', '"'), _ALL_WORDS, verbatim=False, bare_keys=True)
+FUNCTION_GEMMA = Dialect(("<escape>", '"'), _ALL_WORDS, verbatim=False, bare_keys=True)
 
 
 def quote(text: str) -> str:
@@ -161,7 +159,7 @@ def _key(source: Source, dialect: Dialect, quotes: Markers, write: Write) -> Ste
 def _string(source: Source, dialect: Dialect, mark: str, write: Write) -> Steps[None]:
     """Read a string after its first quote."""
     write('"')
-    ends = Markers((mark, "\\") if dialect.escapes else (mark,))
+    ends = Markers((mark, "\\") if mark in _ESCAPING else (mark,))
     while True:
         word = yield from source.until(
             ends, lambda text: write(text if _PLAIN.fullmatch(text) else quote(text)), is_whole=True
@@ -198,9 +196,9 @@ def _escape(source: Source, dialect: Dialect, write: Write) -> Steps[None]:
             raise NotACall
         else:
             write(quote(chr(code)))
-    elif character in "'\"\\":
+    elif character in "'\"\\/":  # the last of them is one of JSON only
         write(quote(character))
-    elif dialect.python and character in _ESCAPES:
+    elif character in _ESCAPES and (dialect.python or character in "bfnrt"):
         write(quote(_ESCAPES[character]))
     else:
         write(quote("\\" + character))

@@ -1,0 +1,198 @@
+"""Grammars of calls: what models write by themselves fits them, and what fits them is a call."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import jsonschema
+import pytest
+
+from llamacy.chat.output import CallGrammar, OutputFormat, detect, format_names, named_format
+from llamacy.grammar.parse import parse
+from tests.chat.output.grammars import filled
+from tests.chat.output.recorded import TOOLS, WRITTEN, Recorded
+from tests.grammar.writer import random_text
+
+# what templates write in another way than the grammar: other orders, quotes or white space, which are read all the same
+OTHER_STYLE = {
+    "ByteDance-Seed-OSS-nested": "an object as Python writes it",
+    "LFM2.5-8B-A1B": "strings in single quotes",
+    "NVIDIA-Nemotron-3-Nano-30B-A3B-BF16-nested": "a boolean as Python writes it",
+    "Qwen3-Coder-nested": "a boolean as Python writes it",
+    "Qwen3.5-4B-nested": "a boolean as Python writes it",
+    "StepFun3.5-Flash-nested": "a boolean as Python writes it",
+    "openbmb-MiniCPM5-1B-nested": "an object as Python writes it",
+    "deepseek-ai-DeepSeek-V4-empty": "an empty line",
+    "deepseek-ai-DeepSeek-V4-Flash-0731-empty": "an empty line",
+    "MiniMax-M2-thinking": "three line feeds",
+    "google-gemma-4": "parameters by their names",
+    "inclusionai-ling-3.0-flash": "no line feed between parameters",
+    "mistralai-Mistral-Nemo-Instruct-2407": "an id after the arguments",
+    "muse-glimmer-two": "a message for each call",
+    "llm-jp-llm-jp-4.1-8b-thinking-two": "a message for each call",
+    "CohereForAI-c4ai-command-r-plus-tool_use": "JSON with indents",
+}
+TEXTS = [
+    record
+    for record in WRITTEN
+    if record.name.rpartition("-")[2] != "text"
+    and not any(record.name.startswith(name) for name in OTHER_STYLE)
+    and not record.text.startswith("</")  # a prompt that thinks, and an answer that doesn't
+]
+CONSTRAINED: list[dict[str, Any]] = [
+    {
+        "type": "function",
+        "function": {
+            "name": "book",
+            "parameters": {
+                "type": "object",
+                "properties": {
+                    "note": {"type": "string"},
+                    "kind": {"enum": ["one-way", "return"]},
+                    "code": {"type": "string", "minLength": 2, "maxLength": 4},
+                    "seats": {"type": "integer", "minimum": 1, "maximum": 12},
+                    "where": {"$ref": "#/$defs/place"},
+                    "tags": {"type": "array", "items": {"type": "string"}},
+                    "maybe": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+                },
+                "required": ["kind", "seats"],
+                "additionalProperties": False,
+                "$defs": {
+                    "place": {
+                        "type": "object",
+                        "properties": {"x": {"type": "number"}},
+                        "required": ["x"],
+                        "additionalProperties": False,
+                    }
+                },
+            },
+        },
+    },
+    {"type": "function", "function": {"name": "stop", "parameters": None}},
+]
+SCHEMAS: dict[str, Any] = {
+    "book": CONSTRAINED[0]["function"]["parameters"],
+    "stop": {"type": "object"},
+}
+
+
+@pytest.mark.parametrize("record", TEXTS, ids=lambda record: record.name)
+def test_required_grammar_matches_what_the_template_writes(record: Recorded) -> None:
+    grammar = filled(
+        record.format.call_grammar(TOOLS, parallel=True, required=True, prompt_suffix=record.prompt_suffix)
+    )
+    assert grammar.explain(record.text) is None
+
+
+def test_every_format_has_a_text_for_its_grammar() -> None:
+    seen = {record.format.name for record in TEXTS}
+    # of these there is no template that writes calls, or it writes them in another style
+    assert {*format_names()} - seen == {
+        "command-r",
+        "deepseek-v3.2",
+        "function-gemma",
+        "gemma-4",
+        "generic",
+        "granite",
+        "lfm2",
+        "mistral-json",
+        "phi-4",
+        "pythonic",
+    }
+
+
+@pytest.mark.parametrize("prompt_suffix", ["", "<think>\n", "<think>\n\n</think>\n\n"])
+@pytest.mark.parametrize("parallel", [False, True])
+@pytest.mark.parametrize("name", format_names())
+def test_texts_of_the_grammar_are_calls_with_valid_arguments(name: str, parallel: bool, prompt_suffix: str) -> None:
+    output_format = _thinking(name)
+    call = output_format.call_grammar(CONSTRAINED, parallel=parallel, required=True, prompt_suffix=prompt_suffix)
+    rules = parse(filled(call).text, "root")
+    rng = random.Random(f"{name} {parallel} {prompt_suffix}")
+    for _ in range(25):
+        text = random_text(rules, rng, 60)
+        message = output_format.parse(text, CONSTRAINED, prompt_suffix=prompt_suffix)
+        assert message.content == "", text
+        assert len(message.tool_calls) >= 1, text
+        assert parallel or len(message.tool_calls) == 1, text
+        for written in message.tool_calls:
+            assert written.complete, text
+            jsonschema.validate(json.loads(written.arguments), SCHEMAS[written.name])
+
+
+@pytest.mark.parametrize("name", format_names())
+def test_lazy_grammar_begins_with_its_trigger(name: str) -> None:
+    output_format = named_format(name)
+    call = output_format.call_grammar(TOOLS, parallel=True, required=False)
+    grammar = filled(call)
+    lazy = grammar.with_triggers(trigger_words=call.triggers, trigger_patterns=call.trigger_patterns)
+    assert lazy.lazy
+    for word in call.triggers:
+        assert grammar.accepts_prefix(word)
+        assert word in output_format.markers or name == "harmony"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("llama-json", '\n{"name": "ping", "parameters": {}}'),
+        ("generic", '[{"name": "ping", "arguments": {}}]'),
+        ("pythonic", "[ping()]"),
+    ],
+)
+def test_trigger_pattern_finds_the_beginning_of_a_call(name: str, text: str) -> None:
+    import re
+
+    call = named_format(name).call_grammar(TOOLS, parallel=True, required=False)
+    assert not call.triggers
+    (pattern,) = call.trigger_patterns
+    found = re.search(pattern, text)
+    assert found is not None
+    assert filled(call).matches(text[found.start(1) :])
+    assert re.search(pattern, f"Like this: {text}") is None
+
+
+def test_functions_without_parameters_take_an_empty_object() -> None:
+    call = named_format("hermes").call_grammar(
+        [{"type": "function", "function": {"name": "stop"}}], parallel=False, required=True
+    )
+    assert filled(call).matches('<tool_call>\n{"name": "stop", "arguments": {}}\n</tool_call>')
+
+
+def test_named_tool_is_the_only_one_that_may_be_called() -> None:
+    call = named_format("hermes").call_grammar([TOOLS[0]], parallel=False, required=True)
+    grammar = filled(call)
+    good = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Rome"}}\n</tool_call>'
+    assert grammar.matches(good)
+    assert not grammar.accepts_prefix('<tool_call>\n{"name": "ping"')
+    assert not grammar.accepts_prefix(good + "\n<tool_call>")
+    assert not grammar.accepts_prefix("Well")
+
+
+def test_prompt_that_ends_with_an_opener_leaves_it_out_of_the_grammar() -> None:
+    output_format = named_format("functionary-v3.2")
+    call = output_format.call_grammar(TOOLS, parallel=True, required=True, prompt_suffix="\n\n>>>")
+    assert filled(call).matches('ping\n{}>>>get_weather\n{"city": "Rome"}')
+
+
+def test_no_tools_are_refused() -> None:
+    with pytest.raises(ValueError, match="no tools"):
+        named_format("hermes").call_grammar([], parallel=False, required=True)
+
+
+def test_call_grammar_tells_schemas_by_rule() -> None:
+    call = named_format("hermes").call_grammar(TOOLS, parallel=False, required=True)
+    assert isinstance(call, CallGrammar)
+    assert {*call.schemas} == {"args-0", "args-1", "args-2"}
+    assert call.schemas["args-0"] == TOOLS[0]["function"]["parameters"]
+    tagged = named_format("qwen3-coder").call_grammar(TOOLS, parallel=False, required=True)
+    assert {*tagged.patterns, *tagged.schemas} == {"arg-0-0", "arg-0-1", "arg-1-0", "arg-1-1", "arg-1-2", "arg-1-3"}
+
+
+def _thinking(name: str) -> OutputFormat:
+    """Return a format of a model that thinks between the usual tags, if its template may say so."""
+    found = named_format(name, "<think></think>")
+    assert found == named_format(name) or found.thinking is not None
+    return found if name != "kimi-k3" else detect("<|open|><|sep|>")
