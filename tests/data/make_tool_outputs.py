@@ -44,7 +44,7 @@ TOOLS: list[dict[str, Any]] = [
                     "type": "object",
                     "description": "Options",
                     "properties": {},
-                    "additionalProperties": {"type": "object"},
+                    "additionalProperties": {"description": "Anything"},
                 },
                 "dry": {"type": "boolean", "description": "Whether to do nothing"},
                 "factor": {"type": "number", "description": "A factor"},
