@@ -7,6 +7,8 @@ PY := $(VENV)/bin/python
 SANITIZE ?= address,undefined
 ASAN_TESTS ?= tests/core
 PYTEST_ARGS ?=
+# tests run side by side, one process for each CPU
+TEST_JOBS ?= auto
 BENCH_ARGS ?=
 PROMPT ?= The three most important things to know about the sea are
 
@@ -27,7 +29,7 @@ demo: $(VENV)/.installed ## set up .venv, install, fetch a small model, write te
 	$(VENV)/bin/llamacy generate --model smollm2-135m --max-tokens 96 "$(PROMPT)"
 
 test: $(VENV)/.dev $(VENV)/.installed ## set up .venv, install, run all tests
-	$(PY) -m pytest -q $(PYTEST_ARGS)
+	$(PY) -m pytest -q -n $(TEST_JOBS) --dist worksteal $(PYTEST_ARGS)
 
 lint: $(VENV)/.dev ## ruff and cython-lint
 	$(PY) -m ruff check .

@@ -20,19 +20,22 @@ def llm() -> Iterator[Llama]:
         yield llm
 
 
+COUNTS = ("prompt_tokens", "completion_tokens", "total_tokens")
+
+
 def prompt_of(n_tokens: int) -> list[int]:
     return (toy_tokens("abc def ") * (n_tokens // 5))[:n_tokens]
 
 
 def test_sc_001_prompt_one_short_of_the_context_completes(llm: Llama) -> None:
     result = llm.create_completion(prompt_of(N_CTX - 1), max_tokens=1, temperature=0)
-    assert result["usage"] == {"prompt_tokens": N_CTX - 1, "completion_tokens": 1, "total_tokens": N_CTX}
+    assert [result["usage"][name] for name in COUNTS] == [N_CTX - 1, 1, N_CTX]
     assert result["choices"][0]["finish_reason"] in ("length", "stop")
 
 
 def test_sc_001_prompt_that_fits_exactly_with_nothing_to_generate_completes(llm: Llama) -> None:
     result = llm.create_completion(prompt_of(N_CTX), max_tokens=0)
-    assert result["usage"] == {"prompt_tokens": N_CTX, "completion_tokens": 0, "total_tokens": N_CTX}
+    assert [result["usage"][name] for name in COUNTS] == [N_CTX, 0, N_CTX]
     assert result["choices"][0]["text"] == ""
     assert llm.context.memory.seq_pos_max(0) == N_CTX - 1
 

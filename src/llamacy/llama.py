@@ -3,43 +3,33 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from llamacy.core.adapter import LoraAdapter
-from llamacy.core.context import Context
-from llamacy.core.model import Model
-from llamacy.generate.arguments import split_arguments
+from llamacy.generate.arguments import renamed, split_arguments
+from llamacy.generate.chat import ChatArguments, ChatRequest
 from llamacy.generate.complete import TextRequest, usage_apart
 from llamacy.generate.engine import Engine, ending
+from llamacy.generate.loaded import LoadedModel
 from llamacy.generate.prompts import checked_tokens
-from llamacy.generate.spellings import translated
-from llamacy.types import StrPath
+from llamacy.generate.templates import Templates
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from llamacy.core.threadpool import ThreadPool
+    from llamacy.chat.template import ChatTemplate
+    from llamacy.core.model import Model
     from llamacy.generate import responses
-    from llamacy.generate.arguments import RequestArguments, TokenArguments
+    from llamacy.generate.aio import Worker
+    from llamacy.generate.arguments import ChatOptions, RequestArguments, TokenArguments
+    from llamacy.types import StrPath
 
     Prompt = str | bytes | Sequence[int]
 
 __all__ = ["Llama"]
 
-# positions that a context gets when the caller doesn't say: enough for most, and little memory
-_DEFAULT_N_CTX = 4096
 
-_MODEL_PARAMS = frozenset(
-    (
-        "n_gpu_layers", "cpu_moe", "n_cpu_moe", "devices", "tensor_buft_overrides", "split_mode", "main_gpu",
-        "tensor_split", "load_mode", "lazy_mode", "kv_overrides", "check_tensors", "use_extra_bufts", "no_host",
-        "load_mtp", "progress_callback",
-    )
-)  # fmt: skip
-
-
-class Llama:
+class Llama(LoadedModel):
     """A model that is ready to generate text.
 
     Parameters
@@ -62,6 +52,12 @@ class Llama:
         there with the finish reason ``"length"``.
     n_keep
         Tokens at the beginning of the prompt that a shift, or `truncate_prompt`, leaves in place; -1 for all of it.
+    chat_format
+        Name of the chat format, for a model that has no template (`llamacy.chat.classic.chat_format_names` lists them).
+    chat_template
+        A chat template in place of the model's: its Jinja source, or the path of a file that has it.
+    chat_template_name
+        Which of the model's named templates to use.
     spm_infill
         With a suffix, give the model the suffix first.
     lora_path, lora_scale
@@ -100,6 +96,9 @@ class Llama:
         seed: int | None = None,
         context_shift: bool = False,
         n_keep: int = 0,
+        chat_format: str | None = None,
+        chat_template: StrPath | None = None,
+        chat_template_name: str | None = None,
         spm_infill: bool = False,
         lora_path: StrPath | None = None,
         lora_scale: float = 1.0,
@@ -109,44 +108,25 @@ class Llama:
         self._arguments = {
             "n_ctx": n_ctx, "n_batch": n_batch, "n_ubatch": n_ubatch, "n_threads": n_threads,
             "n_threads_batch": n_threads_batch, "seed": seed, "context_shift": context_shift, "n_keep": n_keep,
+            "chat_format": chat_format, "chat_template": chat_template, "chat_template_name": chat_template_name,
             "spm_infill": spm_infill, "lora_path": lora_path, "lora_scale": lora_scale, "verbose": verbose, **params,
         }  # fmt: skip
         if verbose:
             _log_to_stderr()
-        params = translated(params)
-        model_params = {name: params.pop(name) for name in list(params) if name in _MODEL_PARAMS}
-        if params.get("n_seq_max", 1) > 1:
-            params.setdefault("kv_unified", True)
-        if isinstance(model_path, Model):
-            if model_params:
-                raise TypeError(f"the model is loaded already, so {', '.join(model_params)} can't be given")
-            self._model, self._owns_model = model_path, False
-        else:
-            self._model, self._owns_model = Model(model_path, **model_params), True
+        params.update(n_batch=n_batch, n_ubatch=n_ubatch, n_threads=n_threads, n_threads_batch=n_threads_batch)
+        super().__init__(model_path, n_ctx=n_ctx, lora_path=lora_path, lora_scale=lora_scale, params=params)
         try:
-            n_ctx_train = self._model.n_ctx_train
-            n_ctx = min(n_ctx_train, _DEFAULT_N_CTX) if n_ctx is None else n_ctx or n_ctx_train
-            self._context = Context(
-                self._model,
-                n_ctx=n_ctx,
-                n_batch=n_batch,
-                n_ubatch=n_ubatch,
-                n_threads=n_threads,
-                n_threads_batch=n_threads_batch,
-                **params,
+            self._templates = Templates(
+                self._model, chat_format=chat_format, chat_template=chat_template, name=chat_template_name
             )
-            if lora_path is not None:
-                self._context.set_adapters_lora([(LoraAdapter(self._model, lora_path), lora_scale)])
-            self._n_ctx = min(n_ctx, self._context.n_ctx_seq)
             self._engine = Engine(self._context, self._n_ctx, context_shift=context_shift, n_keep=n_keep)
         except BaseException:
-            if hasattr(self, "_context"):
-                self._context.close()
+            self._context.close()
             self._close_model()
             raise
         self._seed = seed
         self._spm_infill = spm_infill
-        self._vocab = self._model.vocab
+        self._worker: Worker | None = None
 
     @classmethod
     def from_pretrained(
@@ -185,79 +165,6 @@ class Llama:
         from llamacy.generate.hub import fetch
 
         return cls(fetch(repo_id, filename, revision=revision, local_dir=local_dir, cache_dir=cache_dir), **kwargs)
-
-    # what it is made of
-
-    @property
-    def model(self) -> Model:
-        """The `Model`."""
-        return self._model
-
-    @property
-    def context(self) -> Context:
-        """The `Context`; using it directly while a request runs raises `ConcurrentUseError`."""
-        return self._context
-
-    @property
-    def metadata(self) -> dict[str, str]:
-        """Metadata of the model file."""
-        return dict(self._model.metadata)
-
-    @property
-    def closed(self) -> bool:
-        """Whether `close` was called."""
-        return self._context.closed
-
-    def n_ctx(self) -> int:
-        """Return how many tokens prompt and completion may have together."""
-        return self._n_ctx
-
-    def n_vocab(self) -> int:
-        """Return the number of tokens in the vocabulary."""
-        return self._model.n_vocab
-
-    def __repr__(self) -> str:
-        if self.closed:
-            return "<Llama closed>"
-        return f"<Llama {self._model.description!r} n_ctx={self._n_ctx}>"
-
-    # text and tokens
-
-    def tokenize(self, text: str | bytes, add_bos: bool = True, special: bool = False) -> list[int]:
-        """Convert text into tokens.
-
-        Parameters
-        ----------
-        text
-            The text; bytes are taken as they are.
-        add_bos
-            Add the tokens that the model wants around a text.
-        special
-            Recognise the spelling of special tokens in the text.
-
-        Raises
-        ------
-        TokenizeError
-            The text can't be converted.
-        """
-        return self._vocab.tokenize(text, add_special=add_bos, parse_special=special).tolist()
-
-    def detokenize(self, tokens: Sequence[int], special: bool = False) -> bytes:
-        """Convert tokens into text, which may end in the middle of a character.
-
-        Parameters
-        ----------
-        tokens
-            Token ids.
-        special
-            Spell special tokens out; otherwise they are left out.
-
-        Raises
-        ------
-        TokenizeError
-            An id is not in the vocabulary.
-        """
-        return self._vocab.detokenize(tokens, unparse_special=special)
 
     # generating
 
@@ -420,6 +327,120 @@ class Llama:
 
     __call__ = create_completion
 
+    @overload
+    def create_chat_completion(
+        self, messages: Sequence[Any], *, stream: Literal[False] = False, temperature: float = 0.2, top_k: int = 40,
+        top_p: float = 0.95, min_p: float = 0.05, seed: int | None = None, model: str | None = None,
+        stream_options: Mapping[str, Any] | None = None, **options: Unpack[ChatOptions],
+    ) -> responses.ChatCompletion: ...  # fmt: skip
+
+    @overload
+    def create_chat_completion(
+        self, messages: Sequence[Any], *, stream: Literal[True], temperature: float = 0.2, top_k: int = 40,
+        top_p: float = 0.95, min_p: float = 0.05, seed: int | None = None, model: str | None = None,
+        stream_options: Mapping[str, Any] | None = None, **options: Unpack[ChatOptions],
+    ) -> Iterator[responses.ChatCompletionChunk]: ...  # fmt: skip
+
+    def create_chat_completion(
+        self,
+        messages: Sequence[Any],
+        *,
+        stream: bool = False,
+        temperature: float = 0.2,
+        top_k: int = 40,
+        top_p: float = 0.95,
+        min_p: float = 0.05,
+        seed: int | None = None,
+        model: str | None = None,
+        stream_options: Mapping[str, Any] | None = None,
+        **options: Unpack[ChatOptions],
+    ) -> responses.ChatCompletion | Iterator[responses.ChatCompletionChunk]:
+        """Answer a conversation.
+
+        Parameters
+        ----------
+        messages
+            What was said, as OpenAI's API has it: dicts with `role` and `content`, or objects with `model_dump`.
+        stream
+            Return an iterator of chunks instead of the whole.
+        temperature, top_k, top_p, min_p, seed
+            As for `SamplingOptions`; the temperature of an answer is 0.2 by default.
+        model, stream_options
+            As for `create_completion`.
+        **options
+            Of `ChatArguments` (tools, tool_choice, response_format, chat_template_kwargs, max_tokens, stop, logprobs,
+            …), `RequestOptions` (grammar, logits_processor, stopping_criteria, timeout_s, …), and further ones of
+            `SamplingOptions`.
+
+        Returns
+        -------
+        dict, or iterator of dict
+            In the shape of OpenAI's chat completion, or of its chunks, with the `seed` and `max_tokens` that were used.
+            Thinking is under `reasoning_content`. The finish reason is as for `create_completion`, or ``"tool_calls"``.
+            What looks like a call but is none stays in the content.
+
+        Raises
+        ------
+        ChatTemplateError
+            The model has no chat template, or its template can't render this.
+        ContextLengthError
+            The conversation does not fit the context.
+        GrammarError
+            A schema can't be used; where it is a tool's, the error names it.
+        ConcurrentUseError, TypeError, ValueError
+            As for `create_completion`.
+        """
+        arguments: dict[str, Any] = {
+            "temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p, "seed": seed, **options,
+        }  # fmt: skip
+        chat = self._chat(arguments, messages, model)
+        apart = usage_apart(stream_options)
+        if stream:
+            return self._engine.stream(chat.run, lambda: chat.writer.chunks(usage_apart=apart))
+        return self._engine.whole(chat.run, chat.writer.result)
+
+    def chat_prompt(self, messages: Sequence[Any], **options: Any) -> str:
+        """Return the text that the model is given for a conversation, without generating anything.
+
+        Parameters
+        ----------
+        messages, **options
+            As for `create_chat_completion`.
+
+        Raises
+        ------
+        ChatTemplateError, TypeError, ValueError
+            As there.
+        """
+        return self._chat(options, messages, None).prompt
+
+    @property
+    def chat_template(self) -> ChatTemplate:
+        """The template that conversations are rendered with.
+
+        Raises
+        ------
+        ChatTemplateError
+            The model has none, or it is broken.
+        """
+        return self._templates.template()
+
+    # without blocking an event loop
+
+    async def acreate_completion(self, prompt: Prompt | Sequence[Prompt], **options: Any) -> Any:
+        """Do as `create_completion` in a thread of its own; with ``stream=True`` the result is an async iterator.
+
+        Requests of several tasks wait for each other. A task that is cancelled aborts its request.
+        """
+        return await self._awaited(lambda: self.create_completion(prompt, **options), options)
+
+    async def acreate_chat_completion(self, messages: Sequence[Any], **options: Any) -> Any:
+        """Do as `create_chat_completion` in a thread of its own; with ``stream=True`` the result is an async iterator.
+
+        Requests of several tasks wait for each other. A task that is cancelled aborts its request.
+        """
+        return await self._awaited(lambda: self.create_chat_completion(messages, **options), options)
+
     def abort(self) -> None:
         """Stop the request that runs, from any thread; it ends with the finish reason ``"abort"``."""
         self._engine.slots.scheduler.abort()
@@ -434,47 +455,6 @@ class Llama:
         """
         self._engine.slots.reset()
 
-    # threads
-
-    @property
-    def n_threads(self) -> int:
-        """Threads for one token; may be set."""
-        return self._context.n_threads
-
-    @n_threads.setter
-    def n_threads(self, n_threads: int) -> None:
-        self._context.set_n_threads(n_threads, self._context.n_threads_batch)
-
-    @property
-    def n_threads_batch(self) -> int:
-        """Threads for a prompt; may be set."""
-        return self._context.n_threads_batch
-
-    @n_threads_batch.setter
-    def n_threads_batch(self, n_threads_batch: int) -> None:
-        self._context.set_n_threads(self._context.n_threads, n_threads_batch)
-
-    def attach_threadpool(self, threadpool: ThreadPool, threadpool_batch: ThreadPool | None = None) -> None:
-        """Compute on these threads from now on; they are kept alive as long as they are used.
-
-        Parameters
-        ----------
-        threadpool
-            For one token, and for prompts too unless `threadpool_batch` is given.
-        threadpool_batch
-            For prompts.
-
-        Raises
-        ------
-        ClosedError
-            A pool is closed.
-        """
-        self._context.attach_threadpool(threadpool, threadpool_batch)
-
-    def detach_threadpool(self) -> None:
-        """Compute on llama.cpp's own threads again."""
-        self._context.detach_threadpool()
-
     # lifetime
 
     def close(self) -> None:
@@ -487,6 +467,8 @@ class Llama:
         """
         self._context.close()
         self._engine.slots.close()
+        if self._worker is not None:
+            self._worker.close()
         self._close_model()
 
     def __enter__(self) -> Llama:
@@ -504,9 +486,32 @@ class Llama:
             )
         return _make, (path, self._arguments)
 
-    def _close_model(self) -> None:
-        if self._owns_model:
-            self._model.close()
+    def _chat(self, arguments: dict[str, Any], messages: Sequence[Any], model_name: str | None) -> ChatRequest:
+        arguments = renamed(
+            arguments, {"max_completion_tokens": "max_tokens", "assistant_prefill": "continue_final_message"}
+        )
+        names = ChatArguments.__dataclass_fields__
+        chat = {name: value for name, value in arguments.items() if name in names}
+        others = {name: value for name, value in arguments.items() if name not in names}
+        request, sampling = split_arguments(self._seeded(others), (*names, "model", "stream", "stream_options"))
+        return ChatRequest(
+            self._engine,
+            self._templates,
+            messages,
+            ChatArguments(**chat),
+            model_name=model_name,
+            request=request,
+            options=sampling,
+        )
+
+    async def _awaited(self, request: Callable[[], Any], options: Mapping[str, Any]) -> Any:
+        if self._worker is None:
+            from llamacy.generate.aio import Worker
+
+            self._worker = Worker(self.abort)
+        if options.get("stream"):
+            return self._worker.iterate(request)
+        return await self._worker.call(request)
 
     def _seeded(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         return {**arguments, "seed": self._seed} if arguments.get("seed") is None else arguments

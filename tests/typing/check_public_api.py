@@ -7,7 +7,6 @@ from array import array
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 from typing_extensions import assert_type
@@ -35,6 +34,7 @@ from llamacy.core.scheduler import Scheduler
 from llamacy.core.sequence import Sequence
 from llamacy.core.stream import TextStream, TokenStream
 from llamacy.core.text import TextAssembler
+from llamacy.generate.responses import ChatCompletion, ChatCompletionChunk, Completion
 from llamacy.types import FileType, GgmlType, PoolingType, RopeType, SplitMode, StateFlags, TokenAttr, VocabType
 
 
@@ -174,9 +174,12 @@ def llama(path: Path) -> None:
         assert_type(llm.tokenize("text"), list[int])
         assert_type(llm.detokenize([1]), bytes)
         assert_type(llm.generate([1, 2], max_tokens=4, temperature=0.0), Generator[int, None, None])
-        assert_type(llm.create_completion("text"), dict[str, Any])
-        assert_type(llm.create_completion("text", stream=True), Iterator[dict[str, Any]])
-        assert_type(llm("text", max_tokens=4, stop=["\n"]), dict[str, Any])
+        assert_type(llm.create_completion("text", penalty_last_n=8), Completion)
+        assert_type(llm.create_completion("text", stream=True), Iterator[Completion])
+        assert_type(llm("text", max_tokens=4, stop=["\n"]), Completion)
+        messages = [{"role": "user", "content": "Hi"}]
+        assert_type(llm.create_chat_completion(messages, tools=[], max_tokens=4), ChatCompletion)
+        assert_type(llm.create_chat_completion(messages, stream=True), Iterator[ChatCompletionChunk])
 
 
 def errors(batch: Batch) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from llamacy.cli.common import (
     EXIT_INTERRUPTED,
@@ -118,7 +118,6 @@ def run(arguments: argparse.Namespace) -> int:
     with Llama(path, no_perf=not arguments.verbose, **compute_params(arguments)) as llm:
         if arguments.echo:
             _write(prompt.decode("utf-8", "replace"))
-        last: dict[str, Any] = {}
         chunks = llm.create_completion(
             prompt,
             max_tokens=arguments.max_tokens,
@@ -131,15 +130,16 @@ def run(arguments: argparse.Namespace) -> int:
             stream=True,
             grammar=grammar,
         )
-        for last in chunks:
-            _write(last["choices"][0]["text"])
+        for chunk in chunks:
+            choice = chunk["choices"][0]
+            _write(choice["text"])
+            reason, seed = choice["finish_reason"], chunk["seed"]
         _write("\n")
-        reason = last["choices"][0]["finish_reason"]
         if grammar is not None and reason == "length":
             limit = f"after {arguments.max_tokens} tokens (--max-tokens)" if arguments.max_tokens else "by the context"
             print(f"llamacy: cut off {limit}: the text is not a whole one of the grammar", file=sys.stderr)
         if arguments.verbose:
-            _report(llm, f"seed {last['seed']}, finish reason {reason}")
+            _report(llm, f"seed {seed}, finish reason {reason}")
     return EXIT_INTERRUPTED if reason == "abort" else 0
 
 

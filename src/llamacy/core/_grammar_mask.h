@@ -12,7 +12,7 @@ static_assert(sizeof(llama_token_data) == sizeof(llamacy_candidate), "a candidat
 
 // Whether special tokens, or this one, stand for their spelling.
 inline bool grammar_spells(const grammar_config & config, llama_token token) {
-    return config.special || contains(config.trigger_tokens, token);
+    return config.special || contains(config.spelled, token);
 }
 
 // Whether a grammar that has begun allows a token, by its matcher.

@@ -42,6 +42,7 @@ struct grammar_config {
     std::string                  root;
     bool                         lazy = false;
     bool                         special = true;      // special tokens stand for their spelling
+    std::vector<llama_token>     spelled;             // those that do when not all do
     llama_token                  end = LLAMA_TOKEN_NULL; // some token that ends the generation
     std::vector<llama_token>     rule_tokens;         // that <token> rules name; what apply lets pass then, accept may refuse
     grammar_program              program;             // the rules, when no token rule is among them
@@ -201,7 +202,7 @@ inline bool grammar_takes(const grammar_state & state, llama_token token) {
         return state.utf8.left == 0;
     }
     if (!config.special && token_is_special(config.vocab, token) && !contains(config.rule_tokens, token) &&
-            !contains(config.trigger_tokens, token)) {
+            !contains(config.spelled, token)) {
         return false;
     }
     const std::string piece = token_piece(config.vocab, token);

@@ -43,13 +43,7 @@ from llamacy.native cimport llama_ext as c_ext
 from llamacy.core._architectures import DRAFT_ENCODERS, LAYER_INPUTS, LAYER_INPUTS_OF_HEAD, NEXTN_ROWS
 from llamacy.core.log import refresh_level
 from llamacy.core.params import ContextParams as _ContextParams
-from llamacy.errors import (
-    ContextCreateError,
-    DecodeFatalError,
-    EncodeError,
-    InUseError,
-    LlamacyError,
-)
+from llamacy.errors import ContextCreateError, DecodeFatalError, EncodeError, InUseError, LlamacyError
 from llamacy.types import PoolingType
 
 __all__ = ["Context"]
@@ -283,9 +277,9 @@ cdef class Context:
             raise_stashed()
 
     def abort(self):
-        """Stop the decode that runs now, from any thread; it raises `DecodeAbortedError`.
+        """Stop the decode that runs now, if one does, from any thread; it raises `DecodeAbortedError`.
 
-        Nothing happens when none runs. Polled between two graph nodes, on CPU backends only.
+        Polled between two graph nodes, on CPU backends only.
         """
         self._stop.abort = 1
 
@@ -591,10 +585,8 @@ cdef void context_disown(Context self, object child) noexcept:
 
 
 cdef cbool _on_abort(void* user_data) noexcept nogil:
-    cdef context_stop* stop = <context_stop*>user_data
-    if stop.abort == 0 and stop.deadline != 0 and llamacy_clock() >= stop.deadline:
-        stop.abort = 1
-    return stop.abort != 0
+    stop = <context_stop*>user_data
+    return stop.abort != 0 or (stop.deadline != 0 and llamacy_clock() >= stop.deadline)
 
 
 cdef int _check_seq(Context self, int seq_id) except -1:

@@ -45,6 +45,7 @@ cdef extern from "_grammar_sampler.h" namespace "llamacy" nogil:
         cbool lazy
         grammar_program program
         cbool special
+        vector[c_llama.llama_token] spelled
         c_llama.llama_token end
         vector[c_llama.llama_token] rule_tokens
         shared_ptr[token_tree] tree
@@ -84,9 +85,12 @@ cdef shared_ptr[token_tree] _tree_of(Model model, const c_llama.llama_vocab* voc
 
 
 cdef llama_sampler* grammar_sampler_new(
-    Vocab vocab, bytes text, bytes root, object patterns, object tokens, bint special
+    Vocab vocab, bytes text, bytes root, object patterns, object tokens, object spelled
 ) except NULL:
-    """Make a grammar sampler; a lazy one when there are patterns (bytes) or tokens that trigger it."""
+    """Make a grammar sampler; a lazy one when there are patterns (bytes) or tokens that trigger it.
+
+    `spelled` has the special tokens that stand for their spelling, or is None when all do.
+    """
     cdef shared_ptr[grammar_config] config = make_shared[grammar_config]()
     cdef grammar_config* c = config.get()
     cdef llama_sampler* sampler
@@ -94,7 +98,9 @@ cdef llama_sampler* grammar_sampler_new(
     c.rule_tokens = grammar_guard(text, root, c.vocab, &c.program)
     c.end = _find_end(c.vocab)
     c.tree = _tree_of(vocab._model, c.vocab)
-    c.special = special
+    c.special = spelled is None
+    for token in spelled or ():
+        c.spelled.push_back(token)
     c.text = text
     c.root = root
     c.lazy = patterns is not None
@@ -106,6 +112,7 @@ cdef llama_sampler* grammar_sampler_new(
                 raise GrammarError(f"trigger pattern {pattern.decode()!r} is wrong: {error}") from None
         for token in tokens:
             c.trigger_tokens.push_back(token)
+            c.spelled.push_back(token)
     log_begin()
     try:
         with nogil:

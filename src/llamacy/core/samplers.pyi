@@ -34,7 +34,9 @@ class Sampler(SamplerBase):
     @staticmethod
     def mirostat_v2(seed: int | None = ..., tau: float = 5.0, eta: float = 0.1) -> Sampler: ...
     @staticmethod
-    def grammar(vocab: Vocab, grammar_str: str, grammar_root: str = "root", *, special: bool = True) -> Sampler: ...
+    def grammar(
+        vocab: Vocab, grammar_str: str, grammar_root: str = "root", *, special: bool | Iterable[int] = True
+    ) -> Sampler: ...
     @staticmethod
     def grammar_lazy(
         vocab: Vocab,
@@ -43,7 +45,7 @@ class Sampler(SamplerBase):
         *,
         trigger_patterns: Iterable[str] = (),
         trigger_tokens: Iterable[int] = (),
-        special: bool = True,
+        special: bool | Iterable[int] = True,
     ) -> Sampler: ...
     @staticmethod
     def penalties(

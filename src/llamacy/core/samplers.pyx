@@ -220,7 +220,7 @@ cdef class Sampler(SamplerBase):
 
     @staticmethod
     def grammar(
-        Vocab vocab not None, str grammar_str not None, str grammar_root not None="root", *, bint special=True
+        Vocab vocab not None, str grammar_str not None, str grammar_root not None="root", *, special=True
     ):
         """Rule out candidates that don't fit a grammar.
 
@@ -232,9 +232,9 @@ cdef class Sampler(SamplerBase):
             Grammar in GBNF.
         grammar_root : str
             Rule to begin with.
-        special : bool
-            Special tokens stand for their spelling. Otherwise they don't fit, but where a token rule or a trigger names
-            them: for text that leaves them out (`Vocab.detokenize`, `TextAssembler`).
+        special : bool or iterable of int
+            Special tokens, or these, stand for their spelling. The others don't fit, but where a token rule or a
+            trigger names them: for text that leaves them out (`Vocab.detokenize`, `TextAssembler`).
 
         Raises
         ------
@@ -248,7 +248,7 @@ cdef class Sampler(SamplerBase):
     @staticmethod
     def grammar_lazy(
         Vocab vocab not None, str grammar_str not None, str grammar_root not None="root", *, trigger_patterns=(),
-        trigger_tokens=(), bint special=True,
+        trigger_tokens=(), special=True,
     ):
         """Rule out candidates that don't fit a grammar, from a trigger on.
 
@@ -480,8 +480,10 @@ cdef class Sampler(SamplerBase):
                 sampler_release(self)
 
 
-cdef _grammar(Vocab vocab, str kind, str text, str root, patterns, tokens, bint special):
+cdef _grammar(Vocab vocab, str kind, str text, str root, patterns, tokens, special):
     _text_vocab(vocab)
+    if special is not True:
+        special = tuple([_token(token, vocab.n_tokens) for token in special or ()])
     values = {"grammar_str": text, "grammar_root": root, "special": special}
     try:
         c_text = text.encode()
@@ -498,7 +500,8 @@ cdef _grammar(Vocab vocab, str kind, str text, str root, patterns, tokens, bint 
     model_use(vocab._model)
     try:
         return sampler_wrap(
-            grammar_sampler_new(vocab, c_text, c_root, c_patterns, tokens, special), kind, values, vocab.n_tokens,
+            grammar_sampler_new(vocab, c_text, c_root, c_patterns, tokens, None if special is True else special),
+            kind, values, vocab.n_tokens,
             vocab._model)
     finally:
         model_unuse(vocab._model)

@@ -11,7 +11,6 @@ from llamacy.core.batch cimport Batch, batch_clear, batch_extend
 from llamacy.core.context cimport Context
 from llamacy.core.decoding cimport context_decode
 from llamacy.core.log cimport log_begin
-from llamacy.core.sampler cimport SamplerChain
 from llamacy.core.sequence cimport (
     SEQUENCE_GOES_ON,
     Sequence,
@@ -19,7 +18,7 @@ from llamacy.core.sequence cimport (
     sequence_drop,
     sequence_truncate,
 )
-from llamacy.core.step cimport step_choose, step_record_prompt
+from llamacy.core._step cimport step_choose, step_record_prompt
 
 from llamacy.errors import (
     ClosedError,

@@ -30,6 +30,28 @@ if TYPE_CHECKING:
     class RequestArguments(_RequestArguments, FurtherSamplingArguments, total=False):
         """Keyword arguments that every completion takes beside those in its signature."""
 
+    class ChatOptions(RequestArguments, total=False):
+        """Keyword arguments that every chat completion takes beside those in its signature (`ChatArguments`)."""
+
+        tools: Sequence[Any] | None
+        tool_choice: Any
+        parallel_tool_calls: bool
+        functions: Sequence[Any] | None
+        function_call: Any
+        response_format: Any
+        reasoning_format: str
+        chat_template_kwargs: Mapping[str, Any] | None
+        documents: Sequence[Any] | None
+        add_generation_prompt: bool
+        continue_final_message: bool
+        assistant_prefill: bool
+        max_tokens: int | None
+        max_completion_tokens: int | None
+        stop: str | Sequence[str] | None
+        n: int
+        logprobs: bool
+        top_logprobs: int | None
+
     class TokenArguments(_RequestArguments, SamplingArguments, total=False):
         """Keyword arguments that a request for tokens takes."""
 
@@ -98,6 +120,23 @@ def split_arguments(arguments: Mapping[str, Any], known: Iterable[str] = ()) -> 
         if name not in names:
             raise_unknown(name, [*names, *_REQUEST, *known])
     return RequestOptions(**request), SamplingOptions.from_arguments(sampling)
+
+
+def renamed(arguments: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    """Return arguments under the first of two names that mean the same.
+
+    Raises
+    ------
+    TypeError
+        One is given under both.
+    """
+    made: dict[str, Any] = {}
+    for name, value in arguments.items():
+        new = names.get(name, name)
+        if new in made:
+            raise TypeError(f"{new} is given twice, also as {name if name != new else 'another spelling'}")
+        made[new] = value
+    return made
 
 
 def raise_unknown(name: str, known: Sequence[str]) -> NoReturn:

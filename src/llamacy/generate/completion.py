@@ -95,7 +95,8 @@ class CompletionWriter:
                 n_open -= 1
                 last = self._chunk(self._choice(choice, "", None, ended=True))
                 if n_open == 0 and not usage_apart:
-                    last.update(usage=self._usage(), timings=timings(self._run))
+                    last["usage"] = self._usage()
+                    last["timings"] = timings(self._run)
                 yield last
             elif numbers:
                 yield self._chunk(self._choice(choice, text, self._entries(choice, numbers)))

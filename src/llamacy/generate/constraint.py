@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from llamacy.errors import GrammarError
@@ -15,10 +16,10 @@ _MAX_WORD_BYTES = 512
 _FIELDS = ("text", "root", "lazy", "trigger_patterns", "trigger_words", "trigger_tokens")
 
 
-def grammar_sampler(grammar: Any, vocab: Vocab) -> Sampler:
+def grammar_sampler(grammar: Any, vocab: Vocab, *, spelled: Iterable[int] = ()) -> Sampler:
     """Return a native sampler in the state in which a text begins; it belongs to one request.
 
-    Special tokens are left out of text, so they don't fit the grammar by their spelling.
+    Special tokens are left out of text, so they don't fit the grammar by their spelling, but for those of `spelled`.
 
     Parameters
     ----------
@@ -26,6 +27,8 @@ def grammar_sampler(grammar: Any, vocab: Vocab) -> Sampler:
         A `llamacy.grammar.Grammar`, or an object with its attributes and its `accepts_prefix`.
     vocab
         Vocabulary of the model.
+    spelled
+        Special tokens that are spelled out in the text.
 
     Raises
     ------
@@ -44,7 +47,7 @@ def grammar_sampler(grammar: Any, vocab: Vocab) -> Sampler:
             "from_json_schema or from_regex"
         )
     if not grammar.lazy:
-        return Sampler.grammar(vocab, grammar.text, grammar.root, special=False)
+        return Sampler.grammar(vocab, grammar.text, grammar.root, special=spelled)
     words = [*map(_pattern_of, grammar.trigger_words)]
     for word in grammar.trigger_words:
         if not _may_begin_with(grammar, word):
@@ -57,7 +60,7 @@ def grammar_sampler(grammar: Any, vocab: Vocab) -> Sampler:
         grammar.root,
         trigger_patterns=[*words, *grammar.trigger_patterns],
         trigger_tokens=grammar.trigger_tokens,
-        special=False,
+        special=spelled,
     )
 
 

@@ -74,6 +74,7 @@ class Engine:
         n_logprobs: int | None = None,
         *,
         score_prompt: bool = False,
+        spelled: frozenset[int] = frozenset(),
     ) -> list[Job]:
         """Return the jobs of `n` choices for one prompt; each has a seed of its own, counted up from the first.
 
@@ -101,6 +102,7 @@ class Engine:
                 options if index == 0 else replace(options, seed=(options.drawn_seed + index) % (2**32 - 1)),
                 request.grammar,
                 request.grammar_first,
+                spelled,
                 *callbacks,
                 logprobs=None if n_logprobs is None else LogprobRecord(n_logprobs),
                 prompt_logprobs=scores,

@@ -27,6 +27,8 @@ class Job:
         How tokens are picked.
     grammar, grammar_first
         What the text obeys, and whether it rules out tokens before one is chosen.
+    spelled
+        Special tokens that are spelled out in the text, and fit the grammar by their spelling.
     processors, criteria
         As for `Sequence`.
     logprobs, prompt_logprobs
@@ -47,6 +49,7 @@ class Job:
     options: SamplingOptions
     grammar: Grammar | None = None
     grammar_first: bool = False
+    spelled: frozenset[int] = frozenset()
     processors: tuple[Any, ...] = ()
     criteria: tuple[Any, ...] = ()
     logprobs: LogprobRecord | None = None

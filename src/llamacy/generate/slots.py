@@ -79,7 +79,10 @@ class Slots:
         """
         with self.lock:
             self._check(jobs)
-            samplers = [None if job.grammar is None else grammar_sampler(job.grammar, self._vocab) for job in jobs]
+            samplers = [
+                None if job.grammar is None else grammar_sampler(job.grammar, self._vocab, spelled=job.spelled)
+                for job in jobs
+            ]
             chains = [self._chain(job) for job in jobs]
             self._retire()
             sequences = self._chosen(jobs)

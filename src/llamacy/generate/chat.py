@@ -1,0 +1,273 @@
+"""Requests for chat completions: from messages to a run and what writes its response."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from llamacy.core.text import TextAssembler
+from llamacy.generate.arguments import RequestOptions, checked_count, checked_stop
+from llamacy.generate.chat_writer import ChatWriter
+from llamacy.generate.complete import checked_logprobs
+from llamacy.generate.formats import format_grammar
+from llamacy.generate.logprobs import LogprobWriter
+from llamacy.generate.prompts import prompt_tokens
+from llamacy.generate.tools import ToolChoice, call_grammar
+
+if TYPE_CHECKING:
+    from llamacy.chat.output.format import OutputFormat
+    from llamacy.chat.template import ChatTemplate
+    from llamacy.generate.engine import Engine
+    from llamacy.generate.options import SamplingOptions
+    from llamacy.generate.run import Run
+    from llamacy.generate.templates import Templates
+    from llamacy.grammar import Grammar
+
+# characters at the end of the prompt that tell whether the model is thinking already
+_SUFFIX = 512
+
+
+@dataclass(frozen=True)
+class ChatArguments:
+    """What a chat request asks for, but its messages.
+
+    Parameters
+    ----------
+    tools, tool_choice, parallel_tool_calls
+        Tools in OpenAI's shape or MCP's; ``"none"``, ``"auto"``, ``"required"`` or a function; whether there may be
+        several calls.
+    functions, function_call
+        The same, as OpenAI had it before.
+    response_format
+        Form of the answer, see `llamacy.generate.formats.format_grammar`.
+    reasoning_format
+        ``"auto"``: thinking comes apart from the content, as `reasoning_content`. ``"none"``: it stays in it.
+    chat_template_kwargs
+        Variables for the template, such as ``{"enable_thinking": False}``.
+    documents
+        For templates that read them.
+    add_generation_prompt
+        Let the prompt end where the assistant begins.
+    continue_final_message
+        Go on with the last message, which is the assistant's; the response has what is new.
+    max_tokens, stop, n
+        As for text completions.
+    logprobs, top_logprobs
+        Tell the log-probability of each token, and so many of the likeliest ones at its place.
+    """
+
+    tools: Sequence[Any] | None = None
+    tool_choice: Any = None
+    parallel_tool_calls: bool = True
+    functions: Sequence[Any] | None = None
+    function_call: Any = None
+    response_format: Any = None
+    reasoning_format: str = "auto"
+    chat_template_kwargs: Mapping[str, Any] | None = None
+    documents: Sequence[Any] | None = None
+    add_generation_prompt: bool = True
+    continue_final_message: bool = False
+    max_tokens: int | None = None
+    stop: str | Sequence[str] | None = None
+    n: int = 1
+    logprobs: bool = False
+    top_logprobs: int | None = None
+
+
+class ChatRequest:
+    """A request for chat completions.
+
+    Parameters
+    ----------
+    engine, templates
+        What it runs on, and the templates of the model.
+    messages
+        What was said.
+    arguments, request, options
+        What is asked for, and how tokens are picked.
+    model_name
+        Name that the response shows.
+
+    Raises
+    ------
+    ChatTemplateError
+        The template can't render this.
+    GrammarError
+        A schema can't be used; where it is a tool's, the error names it.
+    TypeError, ValueError
+        Something of this is wrong.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        templates: Templates,
+        messages: Sequence[Any],
+        arguments: ChatArguments,
+        *,
+        model_name: str | None,
+        request: RequestOptions,
+        options: SamplingOptions,
+    ) -> None:
+        from llamacy.chat.tool_definitions import normalise_tools
+
+        checked_count("n", arguments.n)
+        n_logprobs = _n_logprobs(arguments)
+        legacy = arguments.functions is not None
+        if legacy and arguments.tools is not None:
+            raise TypeError("tools and functions mean the same; give tools only")
+        tools = normalise_tools(arguments.functions if legacy else arguments.tools)
+        choice = ToolChoice(tools, arguments.function_call if legacy else arguments.tool_choice)
+        template = templates.template(for_tools=bool(tools))
+        self.prompt = _rendered(template, messages, tools, arguments)
+        suffix = self.prompt[-_SUFFIX:]
+        output = _output_format(template)
+        grammar = _grammar(choice, output, arguments, request, suffix)
+        # without tools and thinking there is nothing to tell apart
+        parses = choice.enabled or bool(output.layout.words)
+        markers = _marker_tokens(engine, output) if parses else frozenset()
+        stops = (*checked_stop(arguments.stop), *template.stop, *output.stop)
+        tokens = prompt_tokens(engine.vocab, self.prompt)
+        kept = engine.prompt(tokens, arguments.max_tokens, request)
+        jobs = engine.jobs(
+            kept,
+            arguments.n,
+            arguments.max_tokens,
+            replace(request, grammar=grammar),
+            _with_thinking(options, output, suffix),
+            n_logprobs,
+            spelled=markers,
+        )
+        vocab = engine.vocab
+        self.run: Run = engine.run(jobs, lambda: TextAssembler(vocab, stops, spelled=markers), request.timeout_s)
+        self.writer = ChatWriter(
+            self.run,
+            model_name or engine.model_name,
+            parsers=[
+                output.parser(
+                    choice.callable,
+                    parse_tools=choice.enabled,
+                    reasoning=arguments.reasoning_format,
+                    prompt_suffix=suffix,
+                )
+                if parses
+                else None
+                for _ in jobs
+            ],
+            logprobs=None if n_logprobs is None else LogprobWriter(vocab),
+            legacy=legacy,
+            n_truncated=len(tokens) - len(kept),
+        )
+
+
+def _rendered(
+    template: ChatTemplate, messages: Sequence[Any], tools: list[dict[str, Any]], arguments: ChatArguments
+) -> str:
+    from llamacy.chat.messages import normalise_messages
+
+    return template.render(
+        normalise_messages(messages, template),
+        tools=tools or None,
+        documents=arguments.documents,
+        add_generation_prompt=arguments.add_generation_prompt and not arguments.continue_final_message,
+        continue_final_message=arguments.continue_final_message,
+        keep_null=True,
+        **(arguments.chat_template_kwargs or {}),
+    )
+
+
+def _output_format(template: ChatTemplate) -> OutputFormat:
+    """Return how a model with this template writes; found out once for each."""
+    from llamacy.chat.output.detect import detect
+
+    found = _formats.get(template.source)
+    if found is None:
+        if len(_formats) >= _MAX_FORMATS:
+            _formats.clear()
+        found = _formats[template.source] = detect(template.source)
+    return found
+
+
+_MAX_FORMATS = 32
+_formats: dict[str, OutputFormat] = {}
+
+
+def _grammar(
+    choice: ToolChoice, output: OutputFormat, arguments: ChatArguments, request: RequestOptions, suffix: str
+) -> Grammar | None:
+    """Return what the text must obey: what was given, the form of the answer, or calls of tools."""
+    wants_form = arguments.response_format is not None and arguments.response_format != {"type": "text"}
+    if request.grammar is not None:
+        if wants_form or choice.required:
+            raise ValueError("grammar, response_format and a required tool each say what the text obeys; give one")
+        return request.grammar
+    if choice.required and wants_form:
+        raise ValueError("response_format is for an answer, but tool_choice requires a call; give one of them")
+    if wants_form:
+        if choice.enabled:
+            raise ValueError(
+                "response_format would rule out calls of the tools; leave it out, or give tool_choice='none'"
+            )
+        thinking = output.thinking
+        if thinking is None or not _may_think(output, suffix):
+            return format_grammar(arguments.response_format)
+        is_open = thinking.is_open(suffix)
+        return format_grammar(arguments.response_format, thinking.end, thinking_start="" if is_open else thinking.start)
+    if not choice.enabled:
+        return None
+    key = json.dumps([choice.callable, choice.required, arguments.parallel_tool_calls, suffix[-64:]], default=repr)
+    cached = _grammars.get((output.name, key))
+    if cached is None:
+        strict = any(tool["function"].get("strict") is True for tool in choice.callable)
+        cached = (
+            call_grammar(choice, output, parallel=arguments.parallel_tool_calls, prompt_suffix=suffix, strict=strict),
+        )
+        if len(_grammars) >= _MAX_FORMATS:
+            _grammars.clear()
+        _grammars[output.name, key] = cached
+    return cached[0]
+
+
+_grammars: dict[tuple[str, str], tuple[Grammar | None]] = {}
+
+
+def _may_think(output: OutputFormat, suffix: str) -> bool:
+    """Whether the model may think before it answers: its template speaks of it, and the prompt has not closed it."""
+    thinking = output.thinking
+    return thinking is not None and bool(output.layout.words) and not suffix.rstrip().endswith(thinking.end.rstrip())
+
+
+def _marker_tokens(engine: Engine, output: OutputFormat) -> frozenset[int]:
+    """Return the special tokens that mark parts of an answer."""
+    tokens = set()
+    for marker in output.markers:
+        ids = engine.vocab.tokenize(marker, add_special=False, parse_special=True)
+        if len(ids) == 1:
+            tokens.add(ids[0])
+    return frozenset(tokens)
+
+
+def _with_thinking(options: SamplingOptions, output: OutputFormat, suffix: str) -> SamplingOptions:
+    """Return the options with the tags that thinking has, where it has a budget and the caller named none."""
+    default = type(options)
+    if options.reasoning_budget < 0 or options.reasoning_start != default.reasoning_start:
+        return options
+    thinking = output.thinking
+    if thinking is None:
+        raise ValueError(f"reasoning_budget: the format {output.name!r} has no tags that thinking stands between")
+    return replace(
+        options,
+        reasoning_start=thinking.start,
+        reasoning_end=thinking.end,
+        reasoning_start_in_prompt=thinking.is_open(suffix),
+    )
+
+
+def _n_logprobs(arguments: ChatArguments) -> int | None:
+    if arguments.top_logprobs is None:
+        return 0 if arguments.logprobs else None
+    if not arguments.logprobs:
+        raise ValueError("top_logprobs needs logprobs=True")
+    return checked_logprobs("top_logprobs", arguments.top_logprobs)

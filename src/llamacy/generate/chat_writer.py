@@ -1,0 +1,206 @@
+"""Chat completions in the shape of OpenAI's API, whole or as a stream."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Generator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from llamacy.generate import responses
+from llamacy.generate.completion import timings, usage
+
+if TYPE_CHECKING:
+    from llamacy.chat.output.events import Event, ParsedMessage
+    from llamacy.chat.output.parser import OutputParser
+    from llamacy.generate.choice import Choice
+    from llamacy.generate.logprobs import LogprobWriter
+    from llamacy.generate.run import Run
+
+
+class ChatWriter:
+    """Write what a run generates as a chat completion.
+
+    Parameters
+    ----------
+    run
+        What generates.
+    model_name
+        Name that the response shows.
+    parsers
+        For each choice, what tells content, reasoning and calls apart, or None: all is content.
+    logprobs
+        Writes log-probabilities, or None.
+    legacy
+        The request had functions, not tools: the first call is told as a function call, too.
+    n_truncated
+        Tokens that were left out of the prompt.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        model_name: str,
+        *,
+        parsers: Sequence[OutputParser | None],
+        logprobs: LogprobWriter | None,
+        legacy: bool,
+        n_truncated: int = 0,
+    ) -> None:
+        self._run = run
+        self._parsers = parsers
+        self._logprobs = logprobs
+        self._legacy = legacy
+        self._n_truncated = n_truncated
+        job = run.choices[0].job
+        self._head: dict[str, Any] = {
+            "id": f"chatcmpl-{os.urandom(16).hex()}",
+            "object": "chat.completion",
+            "created": int(time.time()),
+            "model": model_name,
+            "seed": job.options.drawn_seed,
+            "max_tokens": job.max_tokens,
+        }
+
+    def result(self) -> responses.ChatCompletion:
+        """Generate to the end and return the whole."""
+        texts: list[list[str]] = [[] for _ in self._parsers]
+        entries: list[Any] = [[] for _ in self._parsers]
+        for choice, text, numbers in self._run.events():
+            if text:
+                texts[choice.index].append(text)
+            if numbers:
+                entries[choice.index] += self._entries(choice, numbers)
+        made = []
+        for choice, pieces, content in zip(self._run.choices, texts, entries, strict=True):
+            message, has_calls = self._message(choice, "".join(pieces))
+            made.append(
+                {
+                    "index": choice.index,
+                    "message": message,
+                    "logprobs": None if self._logprobs is None else {"content": content, "refusal": None},
+                    "finish_reason": self._finish_reason(choice, has_calls=has_calls),
+                    "stop_reason": choice.stop,
+                }
+            )
+        return {**self._head, "choices": made, "usage": self._usage(), "timings": timings(self._run)}  # type: ignore[typeddict-item]
+
+    def chunks(self, *, usage_apart: bool = False) -> Generator[responses.ChatCompletionChunk, None, None]:
+        """Generate and yield the answer as it comes.
+
+        The first chunk of each choice has the role, the last one its finish reason. The last one of all has the usage;
+        with `usage_apart` it has no choice.
+        """
+        streams = [
+            _Stream(choice.index, parser, self._legacy)
+            for choice, parser in zip(self._run.choices, self._parsers, strict=True)
+        ]
+        head = {**self._head, "object": "chat.completion.chunk"}
+        n_open = len(streams)
+        for choice, text, numbers in self._run.events():
+            stream = streams[choice.index]
+            if numbers:
+                stream.entries += self._entries(choice, numbers)
+            for delta in stream.deltas(text):
+                yield {**head, "choices": [self._chunk(stream, delta)]}  # type: ignore[typeddict-item]
+            if text is None:
+                n_open -= 1
+                last = self._chunk(stream, {})
+                last["finish_reason"] = self._finish_reason(choice, has_calls=stream.has_calls)
+                last["stop_reason"] = choice.stop
+                chunk = {**head, "choices": [last]}
+                if n_open == 0 and not usage_apart:
+                    chunk.update(usage=self._usage(), timings=timings(self._run))
+                yield chunk  # type: ignore[misc]
+        if usage_apart:
+            yield {**head, "choices": [], "usage": self._usage(), "timings": timings(self._run)}  # type: ignore[typeddict-item]
+
+    def _chunk(self, stream: _Stream, delta: dict[str, Any]) -> dict[str, Any]:
+        logprobs = None
+        if self._logprobs is not None:
+            logprobs = {"content": stream.entries, "refusal": None}
+            stream.entries = []
+        return {"index": stream.index, "delta": delta, "logprobs": logprobs, "finish_reason": None}
+
+    def _entries(self, choice: Choice, numbers: range) -> list[responses.ChatTokenLogprob]:
+        record = choice.job.logprobs
+        if self._logprobs is None or record is None:
+            return []
+        return self._logprobs.chat(record, numbers)["content"] or []
+
+    def _message(self, choice: Choice, text: str) -> tuple[dict[str, Any], bool]:
+        """Return the message of a text, and whether it calls tools."""
+        parser = self._parsers[choice.index]
+        if parser is None:
+            return {"role": "assistant", "content": text}, False
+        from llamacy.chat.output.events import ParsedMessage
+
+        parsed = ParsedMessage.of([*parser.feed(text), *parser.finish()])
+        return _message(parsed, legacy=self._legacy), bool(parsed.tool_calls)
+
+    @staticmethod
+    def _finish_reason(choice: Choice, *, has_calls: bool) -> str | None:
+        reason = choice.finish_reason
+        return "tool_calls" if has_calls and reason == "stop" else reason
+
+    def _usage(self) -> responses.Usage:
+        return usage(self._run, self._n_truncated)
+
+
+class _Stream:
+    """The deltas of one choice."""
+
+    def __init__(self, index: int, parser: OutputParser | None, legacy: bool) -> None:
+        self.index = index
+        self.has_calls = False
+        self.entries: list[responses.ChatTokenLogprob] = []
+        self._parser = parser
+        self._legacy = legacy
+        self._begun = False
+
+    def deltas(self, text: str | None) -> Generator[dict[str, Any], None, None]:
+        """Yield what a piece of text brings; None is the end."""
+        if not self._begun:
+            self._begun = True
+            yield {"role": "assistant", "content": ""}
+        if self._parser is None:
+            if text:
+                yield {"content": text}
+            return
+        for event in self._parser.finish() if text is None else self._parser.feed(text):
+            yield from self._event_deltas(event)
+
+    def _event_deltas(self, event: Event) -> Generator[dict[str, Any], None, None]:
+        from llamacy.chat.output import events
+
+        if isinstance(event, events.ContentDelta):
+            yield {"content": event.text}
+        elif isinstance(event, events.ReasoningDelta):
+            yield {"reasoning_content": event.text}
+        elif isinstance(event, events.ToolCallStart):
+            self.has_calls = True
+            function = {"name": event.name, "arguments": ""}
+            yield self._call(event.index, function, {"id": event.id, "type": "function"})
+        elif isinstance(event, events.ToolArgumentsDelta):
+            yield self._call(event.index, {"arguments": event.text}, {})
+
+    def _call(self, index: int, function: dict[str, str], what: dict[str, str]) -> dict[str, Any]:
+        delta: dict[str, Any] = {"tool_calls": [{"index": index, **what, "function": function}]}
+        if self._legacy and index == 0:
+            delta["function_call"] = function
+        return delta
+
+
+def _message(parsed: ParsedMessage, *, legacy: bool) -> dict[str, Any]:
+    message: dict[str, Any] = {"role": "assistant", "content": parsed.content}
+    if parsed.reasoning_content:
+        message["reasoning_content"] = parsed.reasoning_content
+    if parsed.tool_calls:
+        message["content"] = parsed.content or None
+        message["tool_calls"] = [
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            for call in parsed.tool_calls
+        ]
+        if legacy:
+            message["function_call"] = dict(message["tool_calls"][0]["function"])
+    return message
