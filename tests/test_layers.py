@@ -40,6 +40,7 @@ CORE_ORDER = [
         "samplers",
         "_chain_links",
         "_sampling",
+        "_watched_sampler",
         "custom_sampler",
         "grammar_guard",
         "grammar_sampler",

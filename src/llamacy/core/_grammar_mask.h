@@ -3,8 +3,8 @@
 #ifndef LLAMACY_GRAMMAR_MASK_H
 #define LLAMACY_GRAMMAR_MASK_H
 
-#include "_candidates.h"
 #include "_grammar_sampler.h"
+#include "_row_top.h"
 
 namespace llamacy {
 
@@ -140,7 +140,7 @@ inline bool grammar_complete(grammar_state & state) {
     return true;
 }
 
-// Fill `data`, which has room for n + 64 candidates, with the `k` highest logits of a row among those that the grammar
+// Fill `data`, which has room for n + 128 candidates, with the `k` highest logits of a row among those that the grammar
 // allows, in descending order, equal ones by token id; -inf is left out. Returns how many there are, or -1 when a logit is
 // not a number or too large. It is what the top_k sampler keeps of all candidates after the grammar masked them.
 inline int32_t grammar_top(grammar_state & state, llama_token_data * data, const float * logits, int32_t n, int32_t k) {
@@ -156,16 +156,17 @@ inline int32_t grammar_top(grammar_state & state, llama_token_data * data, const
         const auto end = std::remove_if(data, data + size, [](const auto & one) { return one.logit == -INFINITY; });
         return (int32_t) (end - data);
     };
+    std::vector<float> maxima(row_top_numbers(n));
+    if (!row_maxima(logits, n, LLAMACY_LOGIT_MAX, maxima.data())) {
+        return -1;
+    }
     // most of these are enough where a grammar allows much; where it allows little, all that it allows are soon found
     const int32_t few = std::max(128, 2 * k);
     for (const int32_t width : { few, 4 * few }) {
         if (2 * width > n) {
             break;
         }
-        const int32_t size = llamacy_candidates_top_k(data, logits, n, width);
-        if (size < 0) {
-            return -1;
-        }
+        const int32_t size = row_top((llamacy_candidate *) data, logits, n, width, maxima.data());
         const int32_t left = ask(size);
         if (left >= k || size < width) {
             return std::min(left, k);
@@ -174,11 +175,9 @@ inline int32_t grammar_top(grammar_state & state, llama_token_data * data, const
             break;
         }
     }
-    if (!llamacy_candidates_fill(data, logits, n)) {
-        return -1;
-    }
     int32_t size = 0;
     if (state.awaiting || !state.matcher) {
+        llamacy_candidates_fill(data, logits, n);
         size = ask(n);
     } else {
         for (const llama_token token : grammar_allowed(state)) {

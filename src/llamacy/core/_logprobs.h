@@ -6,10 +6,13 @@
 
 #include "_row_top.h"
 
-enum { LLAMACY_LOGPROBS_MEMORY = 1, LLAMACY_LOGPROBS_TOKEN, LLAMACY_LOGPROBS_COUNT, LLAMACY_LOGPROBS_NAN, LLAMACY_LOGPROBS_NONE };
+enum {
+    LLAMACY_LOGPROBS_MEMORY = 1, LLAMACY_LOGPROBS_TOKEN, LLAMACY_LOGPROBS_COUNT, LLAMACY_LOGPROBS_NAN,
+    LLAMACY_LOGPROBS_NONE
+};
 
-// Write the logarithm of the softmax of `row` for the token `chosen`, and the `k` tokens for which it is highest with it,
-// equal ones by token id. Returns 0, or which of the above is wrong; then nothing is written.
+// Write the logarithm of the softmax of `row` for the token `chosen`, and the `k` tokens for which it is highest with
+// theirs, equal ones by token id. Returns 0, or which of the above is wrong; then nothing is written.
 static int llamacy_logprobs(
     const float * row, int32_t n, int32_t chosen, int32_t k, float * out_chosen, int32_t * top_ids, float * top_logprobs
 ) {
@@ -22,7 +25,8 @@ static int llamacy_logprobs(
     }
     const int32_t n_blocks = row_n_blocks(n);
     const size_t  n_top    = k > 0 ? row_top_room(k) : 0;
-    auto * top = (llamacy_candidate *) std::malloc(n_top * sizeof(llamacy_candidate) + row_top_numbers(n) * sizeof(float));
+    const size_t  n_bytes  = n_top * sizeof(llamacy_candidate) + row_top_numbers(n) * sizeof(float);
+    auto * top = (llamacy_candidate *) std::malloc(n_bytes);
     if (top == nullptr) {
         return LLAMACY_LOGPROBS_MEMORY;
     }

@@ -1,5 +1,5 @@
-// Loops over a whole row of logits in vector code, for CPUs of any kind, and with twice as wide vectors where the CPU has
-// AVX2, which is asked at run time.
+// Loops over a whole row of logits in vector code, for CPUs of any kind; with twice as wide vectors where the CPU has AVX2,
+// which is asked at run time.
 #ifndef LLAMACY_ROW_VECTORS_H
 #define LLAMACY_ROW_VECTORS_H
 
@@ -34,7 +34,8 @@ template <int WIDTH> struct row_vector {
 };
 
 // The highest logit of each whole block. Returns whether all are numbers, at most `limit`; NaN is passed over.
-template <int WIDTH> LLAMACY_INLINE bool row_maxima_of(const float * row, int32_t n_blocks, float limit, float * maxima) {
+template <int WIDTH>
+LLAMACY_INLINE bool row_maxima_of(const float * row, int32_t n_blocks, float limit, float * maxima) {
     typedef typename row_vector<WIDTH>::numbers numbers;
     typedef typename row_vector<WIDTH>::bits    bits;
     bits bad = {};
@@ -61,7 +62,8 @@ template <int WIDTH> LLAMACY_INLINE bool row_maxima_of(const float * row, int32_
 }
 
 // Replace numbers that are not above 0 by their exp; what is below exp(-87), which no sum notices, by about that.
-template <int WIDTH> LLAMACY_INLINE void row_exp(typename row_vector<WIDTH>::numbers & x) {
+template <int WIDTH>
+LLAMACY_INLINE void row_exp(typename row_vector<WIDTH>::numbers & x) {
     typedef typename row_vector<WIDTH>::numbers numbers;
     typedef typename row_vector<WIDTH>::bits    bits;
     const numbers least = numbers {} - 87.0f;
@@ -69,7 +71,7 @@ template <int WIDTH> LLAMACY_INLINE void row_exp(typename row_vector<WIDTH>::num
     // x = n ln 2 + r: adding 1.5 * 2^23 rounds x / ln 2 to the whole number n, which then is in the lowest bits
     const numbers shifted = x * 1.44269504f + 12582912.0f;
     const numbers n = shifted - 12582912.0f;
-    const numbers r = (x - n * 0.693359375f) + n * 2.12194440e-4f; // ln 2 in two parts, so that the first product is exact
+    const numbers r = (x - n * 0.693359375f) + n * 2.12194440e-4f; // ln 2 in two parts: the first product is exact
     // the series of exp up to r^7; what it leaves out is below 1e-8, since r is at most ln 2 / 2
     numbers series = r * (1.0f / 5040) + 1.0f / 720;
     series = series * r + 1.0f / 120;
@@ -82,7 +84,8 @@ template <int WIDTH> LLAMACY_INLINE void row_exp(typename row_vector<WIDTH>::num
 }
 
 // The sum of exp(logit - high) over whole blocks. None may be NaN or above `high`.
-template <int WIDTH> LLAMACY_INLINE double row_exp_sum_of(const float * row, int32_t n_blocks, float high) {
+template <int WIDTH>
+LLAMACY_INLINE double row_exp_sum_of(const float * row, int32_t n_blocks, float high) {
     typedef typename row_vector<WIDTH>::numbers numbers;
     double sum = 0.0;
     for (int32_t block = 0; block < n_blocks; ++block, row += ROW_BLOCK) {

@@ -7,6 +7,7 @@ from llamacy.core.sampler_base cimport SamplerBase
 
 # Note what the links do, whenever they change.
 cdef int sampling_prepare(SamplerChain self) except -1
+cdef void sampling_forget(SamplerChain self) noexcept
 
 # Choose a token for an output row of the last decode; of those that a grammar allows, which is not in the chain. The
 # chain, the grammar and the context must have been acquired.

@@ -23,10 +23,24 @@ __all__ = []
 cdef extern from "_candidates.h" nogil:
     int LLAMACY_BAD_LOGIT
     int llamacy_candidates_fill(void* out, const float* logits, int32_t n) noexcept
-    int32_t llamacy_candidates_top_k(void* out, const float* logits, int32_t n, int32_t k) noexcept
+
+cdef extern from "_shortlist.h" namespace "llamacy" nogil:
+    enum shortlist_result "llamacy::shortlist::result":
+        MADE "llamacy::shortlist::MADE"
+        BAD_LOGIT "llamacy::shortlist::BAD_LOGIT"
+    cppclass shortlist:
+        shortlist(int32_t k) except +
+        void add_watched(int32_t index) except +
+        void add_biases() except +
+        void add_bias(int32_t token, float bias) except +
+        void finish()
+        shortlist_result make(
+            c_llama.llama_sampler* chain, const float* row, int32_t n, c_llama.llama_token_data_array* candidates
+        ) except +
 
 cdef enum:
-    MAX_TOP = 128                       # few enough that looking for them is cheaper than writing all candidates
+    MAX_TOP = 1024                      # few enough that looking for them is cheaper than writing all candidates
+    MAX_BIASES = 4096
 
 # links that change each logit by itself, so that it makes no difference which other candidates there are
 cdef frozenset _POINTWISE = frozenset(("logit_bias", "penalties", "dry"))
@@ -39,20 +53,57 @@ cdef int sampling_prepare(SamplerChain self) except -1:
     all of them.
     """
     cdef Sampler link
-    cdef int i
+    cdef int i, n = <int>len(self._links)
+    sampling_forget(self)
     self._n_top = self._n_lead = 0
     if not self.no_perf:
         return 0
-    for i in range(<int>len(self._links)):
+    for i in range(n):
         link = self._links[i]
-        if link.kind in _POINTWISE:
+        if link.kind in _POINTWISE or _is_idle(self, i):
             continue
-        self._n_lead = i
-        if link.kind == "greedy":
+        self._n_lead = self._first_after = i
+        if link.kind == "greedy" and i == n - 1:
             self._n_top = 1
-        elif link.kind == "top_k" and 0 < link._values["k"] <= MAX_TOP:
+        elif link.kind == "top_k" and link._values["k"] <= MAX_TOP:
             self._n_top = link._values["k"]
+            self._first_after = i + 1
         break
+    if self._n_top:
+        _make_shortlist(self)
+    return 0
+
+
+cdef void sampling_forget(SamplerChain self) noexcept:
+    cdef shortlist* made = <shortlist*>self._shortlist
+    self._shortlist = NULL
+    del made
+
+
+cdef bint _is_idle(SamplerChain self, int index) noexcept:
+    """Whether a link does nothing with the values it has."""
+    return c_llama.llama_sampler_name(c_llama.llama_sampler_chain_get(self._ptr, index))[0] == c"?"
+
+
+cdef int _make_shortlist(SamplerChain self) except -1:
+    cdef Sampler link
+    cdef shortlist* made
+    cdef int i
+    if sum([len(link._values["logit_bias"]) for link in self._links if link.kind == "logit_bias"]) > MAX_BIASES:
+        return 0
+    made = new shortlist(self._n_top)
+    self._shortlist = made
+    for i in range(self._n_lead):
+        link = self._links[i]
+        if _is_idle(self, i):
+            continue
+        if link.kind != "logit_bias":
+            made.add_watched(i)
+            continue
+        made.add_biases()
+        for token, bias in link._values["logit_bias"].items():
+            made.add_bias(token, bias)
+    made.finish()
     return 0
 
 
@@ -64,8 +115,11 @@ cdef int32_t sampling_pick(SamplerChain self, Context context, int32_t index) ex
     token = c_llama.llama_get_sampled_token_ith(context._ptr, index)
     if token >= 0:
         return token
-    _gather(self, context, index, &array, 0 if self._n_lead else self._n_top)
-    sampler_apply(self._ptr, &array)
+    if self._shortlist != NULL and _gather_shortlist(self, context, index, &array):
+        _apply_links(self, self._first_after, c_llama.llama_sampler_chain_n(self._ptr), &array)
+    else:
+        _gather(self, context, index, &array)
+        sampler_apply(self._ptr, &array)
     token = _selected(self, context, &array)
     if token < 0:
         with gil:
@@ -106,7 +160,7 @@ cdef int32_t sampling_pick_allowed(
     ):
         _apply_to_highest(self, grammar, context, index, &array)
     else:
-        _gather(self, context, index, &array, 0)
+        _gather(self, context, index, &array)
         sampler_apply(grammar._ptr, &array)
         _check_left(&array)
         sampler_apply(self._ptr, &array)
@@ -130,9 +184,9 @@ cdef int _apply_to_highest(
     if logits == NULL:
         _raise_no_output(index)
     _check_vocab(self, context)
-    _reserve(self, n + 64)
+    _reserve(self, n + 128)
     if self._n_lead:
-        _gather(self, context, index, array, 0)
+        _gather(self, context, index, array)
         _apply_links(self, 0, self._n_lead, array)
         row = <float*>realloc(self._row, n * sizeof(float))
         if row == NULL:
@@ -178,10 +232,30 @@ cdef int32_t _selected(SamplerChain self, Context context, candidate_array* arra
     return chosen.id
 
 
-cdef int _gather(
-    SamplerChain self, Context context, int32_t index, candidate_array* array, int32_t n_top
+cdef bint _gather_shortlist(
+    SamplerChain self, Context context, int32_t index, candidate_array* array
 ) except -1 nogil:
-    """Fill the buffer of the chain with the candidates of an output row, or with the `n_top` highest of them."""
+    """Find the candidates that the link leaves that keeps the highest ones; return whether they could be found."""
+    cdef c_llama.llama_context* ctx = context._ptr
+    cdef const float* logits
+    cdef shortlist_result result
+    if c_llama.llama_get_sampled_logits_ith(ctx, index) != NULL:
+        return False
+    logits = c_llama.llama_get_logits_ith(ctx, index)
+    if logits == NULL:
+        _raise_no_output(index)
+    sampling_check_whole(self)
+    _check_vocab(self, context)
+    result = (<shortlist*>self._shortlist).make(
+        self._ptr, logits, context.n_vocab, <c_llama.llama_token_data_array*>array)
+    if result == BAD_LOGIT:
+        with gil:
+            candidates_raise(LLAMACY_BAD_LOGIT, 0)
+    return result == MADE
+
+
+cdef int _gather(SamplerChain self, Context context, int32_t index, candidate_array* array) except -1 nogil:
+    """Fill the buffer of the chain with the candidates of an output row."""
     cdef c_llama.llama_context* ctx = context._ptr
     cdef const float* probs = c_llama.llama_get_sampled_probs_ith(ctx, index)
     cdef const float* logits = c_llama.llama_get_sampled_logits_ith(ctx, index)
@@ -199,18 +273,9 @@ cdef int _gather(
             _raise_no_output(index)
         sampling_check_whole(self)
     _check_vocab(self, context)
-    _reserve(self, n + 64)
+    _reserve(self, n)
     array.data = self._buffer
     array.selected = -1
-    if n_top and not sampled and 2 * n_top < n:
-        i = llamacy_candidates_top_k(self._buffer, logits, n, n_top)
-        if i < 0:
-            with gil:
-                candidates_raise(LLAMACY_BAD_LOGIT, 0)
-        array.size = i
-        array.sorted = 1
-        if i > 0:
-            return 0
     if not llamacy_candidates_fill(self._buffer, logits, n):
         with gil:
             candidates_raise(LLAMACY_BAD_LOGIT, 0)

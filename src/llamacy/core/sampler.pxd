@@ -18,6 +18,8 @@ cdef class SamplerChain(Sampler):
     cdef object _context                # weak reference to the context it is attached to, or None
     cdef int _seq_id                    # … for this sequence
     cdef readonly bint no_perf
+    cdef void* _shortlist               # finds these candidates, or NULL when all are to be written
+    cdef int _first_after               # the link that is the first to run on them
 
 
 # Choose a token for an output row of the last decode and accept it. Takes and gives back the chain and the context.

@@ -11,7 +11,7 @@ from llamacy.core._chain_links cimport (
 )
 from llamacy.core._handle cimport SAMPLER, handle_closed, handle_opened
 from llamacy.core._sampling cimport (
-    sampling_check_whole, sampling_pick, sampling_pick_allowed, sampling_prepare
+    sampling_check_whole, sampling_forget, sampling_pick, sampling_pick_allowed, sampling_prepare
 )
 from llamacy.core.candidates cimport Candidates
 from llamacy.core.custom_sampler cimport CustomSampler, custom_native
@@ -85,6 +85,7 @@ cdef class SamplerChain(Sampler):
         self._release()
         free(self._buffer)
         free(self._row)
+        sampling_forget(self)
 
     cdef int _release(self) except -1:
         Sampler._release(self)

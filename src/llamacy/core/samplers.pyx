@@ -8,6 +8,7 @@ from libc.stdint cimport INT32_MAX, INT32_MIN, int32_t, uint32_t
 from libc.stdlib cimport free, malloc
 
 from llamacy.core._handle cimport SAMPLER, handle_opened
+from llamacy.core._watched_sampler cimport watched_sampler_new
 from llamacy.core.dry_sampler cimport dry_breakers, dry_sampler_new
 from llamacy.core.grammar_sampler cimport grammar_sampler_new
 from llamacy.core.min_tokens cimport min_tokens_sampler_new
@@ -303,12 +304,16 @@ cdef class Sampler(SamplerBase):
         cdef float c_repeat = _number(penalty_repeat, "penalty_repeat", 0, INFINITY)
         cdef float c_freq = _number(penalty_freq, "penalty_freq", -INFINITY, INFINITY)
         cdef float c_present = _number(penalty_present, "penalty_present", -INFINITY, INFINITY)
+        cdef llama_sampler* ptr
+        cdef bint lowers
         cdef int32_t c_n_vocab = _count(n_vocab, "n_vocab", 1)
         cdef int32_t c_last_n = _count(penalty_last_n, "penalty_last_n", 0, MAX_LAST_N)
         if c_repeat == 0:
             raise ValueError(f"penalty_repeat must be above 0, not {penalty_repeat}")
+        ptr = c_llama.llama_sampler_init_penalties(c_n_vocab, c_last_n, c_repeat, c_freq, c_present)
+        lowers = 1 <= c_repeat < INFINITY and c_freq >= 0 and c_present >= 0
         return sampler_wrap(
-            c_llama.llama_sampler_init_penalties(c_n_vocab, c_last_n, c_repeat, c_freq, c_present), "penalties",
+            watched_sampler_new(ptr, c_last_n, lowers, False), "penalties",
             {"n_vocab": c_n_vocab, "penalty_last_n": c_last_n, "penalty_repeat": penalty_repeat,
              "penalty_freq": penalty_freq, "penalty_present": penalty_present}, c_n_vocab)
 
@@ -337,13 +342,17 @@ cdef class Sampler(SamplerBase):
         Source: ``llama_sampler_init_dry``.
         """
         cdef float c_multiplier = _number(dry_multiplier, "dry_multiplier", 0, INFINITY)
+        cdef llama_sampler* ptr
         cdef float c_base = _number(dry_base, "dry_base", 1, INFINITY)
         cdef int32_t c_allowed = _count(dry_allowed_length, "dry_allowed_length", 0)
         cdef int32_t c_last_n = _count(dry_penalty_last_n, "dry_penalty_last_n", 0, MAX_LAST_N)
         _text_vocab(vocab)
         breakers = dry_breakers(seq_breakers)
+        ptr = dry_sampler_new(vocab, c_multiplier, c_base, c_allowed, c_last_n, breakers)
+        # without a length that costs nothing, it lowers all that it has seen
+        ptr = watched_sampler_new(ptr, c_last_n, True, c_allowed > 0)
         return sampler_wrap(
-            dry_sampler_new(vocab, c_multiplier, c_base, c_allowed, c_last_n, breakers), "dry",
+            ptr, "dry",
             {"dry_multiplier": dry_multiplier, "dry_base": dry_base, "dry_allowed_length": c_allowed,
              "dry_penalty_last_n": c_last_n, "seq_breakers": breakers}, vocab.n_tokens, vocab._model)
 
