@@ -51,6 +51,22 @@ def nano_model() -> Path:
     return path
 
 
+def wide_model(n_vocab: int) -> Path:
+    """Return a model with a large vocabulary without sense, for rows of logits of that size."""
+    path = cache_dir() / f"wide-{_VERSION}-{n_vocab}.gguf"
+    if not path.is_file():
+        metadata = {
+            "tokenizer.ggml.model": "llama",
+            "tokenizer.ggml.tokens": ["<unk>", "<s>", "</s>", *(f"t{i}" for i in range(3, n_vocab))],
+            "tokenizer.ggml.scores": [0.0] * n_vocab,
+            "tokenizer.ggml.token_type": [2, 3, 3, *[1] * (n_vocab - 3)],
+            "tokenizer.ggml.bos_token_id": 1,
+            "tokenizer.ggml.eos_token_id": 2,
+        }
+        _write(path, metadata, n_embd=32, n_head=2, n_ff=32)
+    return path
+
+
 def nano_lora() -> Path:
     """Return an adapter for `nano_model`."""
     path = cache_dir() / f"nano-lora-{_VERSION}.gguf"

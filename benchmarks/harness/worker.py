@@ -162,10 +162,10 @@ def share_cpu(workers: Sequence[Worker], number: int) -> None:
 
 def native_worker(load: Load) -> Worker:
     """Start the native loop, compiling it when needed."""
-    from native.build import backend_dir, build_loop
+    from native.build import backend_dir, build
 
     backends = backend_dir()
-    return Worker("native", [str(build_loop()), *_sizes(load), *([str(backends)] if backends else [])])
+    return Worker("native", [str(build("loop")), *_sizes(load), *([str(backends)] if backends else [])])
 
 
 def python_worker(name: str, load: Load, python: str = sys.executable) -> Worker:

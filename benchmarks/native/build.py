@@ -1,4 +1,4 @@
-"""Builds the native loop against the libraries that llamacy uses."""
+"""Builds native code against the libraries that llamacy uses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from harness.cache import cache_dir
 
 import llamacy
 
-_SOURCE = Path(__file__).with_name("loop.cpp")
 _LIBRARIES = ("llama", "ggml", "ggml-base")
 
 
@@ -35,8 +34,15 @@ def backend_dir() -> Path | None:
     return None if linked else folder
 
 
-def build_loop() -> Path:
-    """Return the program, compiled when it isn't in the cache for this source, header and flags.
+def build(name: str, *, library: bool = False) -> Path:
+    """Return a program, or a library, compiled when it isn't in the cache for this source, header and flags.
+
+    Parameters
+    ----------
+    name
+        Of the source in this folder, without ".cpp".
+    library
+        Make a shared library.
 
     Raises
     ------
@@ -47,20 +53,23 @@ def build_loop() -> Path:
     """
     compiler = os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++")
     if compiler is None:
-        raise FileNotFoundError("a C++ compiler is needed for the native loop: install one, or set CXX")
+        raise FileNotFoundError("a C++ compiler is needed for native code: install one, or set CXX")
     folder = library_dir()
     flags = [
         "-std=c++17", "-O3", *(f"-I{include}" for include in include_dirs()), f"-L{folder}",
         *(f"-l{_link_name(folder, name)}" for name in _LIBRARIES), f"-Wl,-rpath,{folder}",
     ]  # fmt: skip
+    if library:
+        flags += ["-shared", "-fPIC"]
+    source = Path(__file__).with_name(f"{name}.cpp")
     digest = hashlib.sha256("\0".join([compiler, *flags]).encode())
-    digest.update(_SOURCE.read_bytes())
+    digest.update(source.read_bytes())
     digest.update((include_dirs()[0] / "llama.h").read_bytes())
-    program = cache_dir() / f"loop-{digest.hexdigest()[:16]}"
+    program = cache_dir() / f"{name}-{digest.hexdigest()[:16]}"
     if not program.is_file():
         with tempfile.TemporaryDirectory(dir=program.parent) as work:
-            fresh = Path(work) / "loop"
-            subprocess.run([compiler, str(_SOURCE), *flags, "-o", str(fresh)], check=True)
+            fresh = Path(work) / name
+            subprocess.run([compiler, str(source), *flags, "-o", str(fresh)], check=True)
             fresh.replace(program)
     return program
 
@@ -69,4 +78,4 @@ def _link_name(folder: Path, name: str) -> str:
     for prefix in ("llamacy-", ""):
         if any(folder.glob(f"lib{prefix}{name}.*")):
             return prefix + name
-    raise FileNotFoundError(f"{folder} has no library lib{name} to link the native loop with")
+    raise FileNotFoundError(f"{folder} has no library lib{name} to link native code with")
