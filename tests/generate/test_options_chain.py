@@ -346,6 +346,44 @@ def test_probabilities_are_those_of_numpy(vocab, arguments):
         )
 
 
+@pytest.mark.parametrize(
+    ("arguments", "model"),
+    [
+        ({"mirostat_mode": 1, "mirostat_tau": 4.0, "mirostat_eta": 0.2}, reference.Mirostat(288, 9, 4.0, 0.2, 100)),
+        ({"mirostat_mode": 2, "mirostat_tau": 3.0, "mirostat_eta": 0.3}, reference.MirostatV2(9, 3.0, 0.3)),
+    ],
+    ids=["1", "2"],
+)
+def test_mirostat_follows_the_paper(vocab, arguments, model):
+    chosen = set()
+    with SamplingOptions(temperature=0.5, seed=9, **arguments).chain(vocab) as chain:
+        for logits in rows(60, vocab.n_tokens):
+            token = apply(chain, logits).token
+            assert token == model.sample(np.arange(vocab.n_tokens), logits.astype(np.float64) / 0.5)
+            chain.accept(token)
+            chosen.add(token)
+    assert len(chosen) > 5
+
+
+def test_adaptive_p_follows_its_description(vocab):
+    model = reference.AdaptiveP(0.3, 0.6, 9)
+    chosen = set()
+    with SamplingOptions(**PLAIN, adaptive_target=0.3, adaptive_decay=0.6, seed=9).chain(vocab) as chain:
+        for logits in rows(60, vocab.n_tokens, spread=4.0):
+            token = apply(chain, logits).token
+            assert token == model.sample(logits.astype(np.float64))
+            chain.accept(token)
+            chosen.add(token)
+    assert len(chosen) > 5
+
+
+def test_draw_is_that_of_the_seed(vocab):
+    random = reference.MersenneTwister(9)
+    with SamplingOptions(**PLAIN, seed=9).chain(vocab) as chain:
+        for logits in rows(60, vocab.n_tokens):
+            assert apply(chain, logits).token == random.choice(reference.softmax(logits.astype(np.float64)))
+
+
 def test_bias_changes_a_logit_by_just_that_much(vocab):
     logits = np.zeros(vocab.n_tokens, np.float32)
     options = SamplingOptions(**PLAIN, logit_bias={"5": 2.5, 6: -3.0, 7: False})
