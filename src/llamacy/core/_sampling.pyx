@@ -11,6 +11,7 @@ from llamacy.core.grammar_sampler cimport (
     grammar_raise, grammar_sampler_awaiting, grammar_sampler_is_one, grammar_sampler_top, grammar_sampler_verdict,
     grammar_verdict_is_refusal
 )
+from llamacy.core.reasoning_budget cimport budget_forced_token
 from llamacy.core.sampler cimport SamplerChain
 from llamacy.core.sampler_base cimport SamplerBase, sampler_apply
 from llamacy.core.samplers cimport Sampler
@@ -31,6 +32,7 @@ cdef extern from "_shortlist.h" namespace "llamacy" nogil:
     cppclass shortlist:
         shortlist(int32_t k) except +
         void add_watched(int32_t index) except +
+        void add_min_tokens(int32_t index) except +
         void add_biases() except +
         void add_bias(int32_t token, float bias) except +
         void finish()
@@ -42,8 +44,9 @@ cdef enum:
     MAX_TOP = 1024                      # few enough that looking for them is cheaper than writing all candidates
     MAX_BIASES = 4096
 
-# links that change each logit by itself, so that it makes no difference which other candidates there are
-cdef frozenset _POINTWISE = frozenset(("logit_bias", "penalties", "dry"))
+# links that change each logit by itself, so that it makes no difference which other candidates there are; a reasoning
+# budget that forces no token changes none
+cdef frozenset _POINTWISE = frozenset(("logit_bias", "penalties", "dry", "min_tokens", "reasoning_budget"))
 
 
 cdef int sampling_prepare(SamplerChain self) except -1:
@@ -97,6 +100,11 @@ cdef int _make_shortlist(SamplerChain self) except -1:
         link = self._links[i]
         if _is_idle(self, i):
             continue
+        if link.kind == "reasoning_budget":
+            continue
+        if link.kind == "min_tokens":
+            made.add_min_tokens(i)
+            continue
         if link.kind != "logit_bias":
             made.add_watched(i)
             continue
@@ -115,7 +123,11 @@ cdef int32_t sampling_pick(SamplerChain self, Context context, int32_t index) ex
     token = c_llama.llama_get_sampled_token_ith(context._ptr, index)
     if token >= 0:
         return token
-    if self._shortlist != NULL and _gather_shortlist(self, context, index, &array):
+    token = budget_forced_token(self._ptr)
+    if token >= 0:
+        _gather_one(self, context, index, token, &array)
+        sampler_apply(self._ptr, &array)
+    elif self._shortlist != NULL and _gather_shortlist(self, context, index, &array):
         _apply_links(self, self._first_after, c_llama.llama_sampler_chain_n(self._ptr), &array)
     else:
         _gather(self, context, index, &array)
@@ -133,17 +145,18 @@ cdef int32_t sampling_pick_allowed(
     cdef candidate_array array
     cdef int32_t token
     cdef int verdict
+    cdef bint forced = budget_forced_token(self._ptr) >= 0
     if grammar._n_vocab and grammar._n_vocab != context.n_vocab:
         with gil:
             raise SamplerError(
                 f"the grammar is for a vocabulary of {grammar._n_vocab} tokens, but the context's has "
                 f"{context.n_vocab}")
-    if not grammar_first or grammar_sampler_awaiting(grammar._ptr):
+    if forced or not grammar_first or grammar_sampler_awaiting(grammar._ptr):
         token = sampling_pick(self, context, index)
         verdict = grammar_sampler_verdict(grammar._ptr, token)
         if verdict == 0:
             return token
-        if not grammar_verdict_is_refusal(verdict):
+        if forced or not grammar_verdict_is_refusal(verdict):
             with gil:
                 grammar_raise(verdict, token)
         if c_llama.llama_get_sampled_token_ith(context._ptr, index) >= 0:
@@ -286,6 +299,25 @@ cdef int _gather(SamplerChain self, Context context, int32_t index, candidate_ar
                 self._buffer[i].p = probs[i]
     array.size = n
     array.sorted = 0
+    return 0
+
+
+cdef int _gather_one(
+    SamplerChain self, Context context, int32_t index, int32_t token, candidate_array* array
+) except -1 nogil:
+    """Make a token the only candidate."""
+    cdef const float* logits = c_llama.llama_get_logits_ith(context._ptr, index)
+    if logits == NULL:
+        _raise_no_output(index)
+    _check_vocab(self, context)
+    _reserve(self, 1)
+    self._buffer[0].id = token
+    self._buffer[0].logit = 0.0
+    self._buffer[0].p = 0.0
+    array.data = self._buffer
+    array.size = 1
+    array.selected = -1
+    array.sorted = 1
     return 0
 
 

@@ -6,6 +6,7 @@
 #ifndef LLAMACY_SHORTLIST_H
 #define LLAMACY_SHORTLIST_H
 
+#include "_min_tokens.h"
 #include "_row_top.h"
 #include "_watched_sampler.h"
 
@@ -22,12 +23,17 @@ public:
 
     // Samplers before the link that keeps the highest, in order: link `index` of the chain, a watched sampler.
     void add_watched(int32_t index) {
-        leads.push_back({ index, {} });
+        leads.push_back({ index, false, {} });
+    }
+
+    // … or one that rules tokens out for a while
+    void add_min_tokens(int32_t index) {
+        leads.push_back({ index, true, {} });
     }
 
     // … or one that has biases, which follow.
     void add_biases() {
-        leads.push_back({ -1, {} });
+        leads.push_back({ -1, false, {} });
     }
 
     void add_bias(llama_token token, float bias) {
@@ -88,6 +94,7 @@ private:
 
     struct lead {
         int32_t                 index; // in the chain, or -1 when it has biases
+        bool                    min_tokens;
         std::vector<token_bias> biases;
     };
 
@@ -130,7 +137,14 @@ private:
             marks.assign(n, 0);
         }
         for (const auto & one : leads) {
-            if (one.index >= 0) {
+            if (one.min_tokens) {
+                const auto & state = min_tokens_of(llama_sampler_chain_get(chain, one.index));
+                for (const llama_token token : *state.masked) {
+                    if (state.active()) {
+                        mark(token, LOWERED);
+                    }
+                }
+            } else if (one.index >= 0) {
                 const auto & watched = watched_of(llama_sampler_chain_get(chain, one.index));
                 const uint8_t how = watched.lowers ? LOWERED : CHANGED;
                 watched.touched([&](llama_token token) { mark(token, how); });
