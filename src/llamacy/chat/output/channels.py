@@ -124,9 +124,10 @@ class MessageLayout(Layout):
                 yield from turn.call(header)
             while (word := (yield from source.until(words, content.write))) in openers and word is not None:
                 yield from turn.call(word)
-            # the next message is on a line of its own
-            content.write("\n")
-            content.cut()
+            if word is not None:
+                # the next message is on a line of its own
+                content.write("\n")
+                content.cut()
         content.end()
 
     def _given(self, prompt_suffix: str) -> str:

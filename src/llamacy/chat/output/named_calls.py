@@ -71,7 +71,10 @@ class NamedCalls(Syntax):
     @property
     def words(self) -> tuple[str, ...]:
         """All words that are not text."""
-        return tuple(word for word in (*(self.section or ()), self.open, self.arguments, *self.closes) if word.strip())
+        inner = re.split(r"\{\w+\}", self.written)
+        quotes = self.dialect.quotes if self.dialect.bare_keys else ()
+        parts = (*(self.section or ()), self.open, *inner, self.arguments, *self.closes, *quotes)
+        return tuple(part for part in parts if len(part.strip()) > 1)
 
     def read(self, calls: Calls, opener: str) -> Steps[None]:
         """Read calls, see `Syntax.read`."""
