@@ -222,7 +222,7 @@ def events_of(parser: OutputParser, pieces: list[str]) -> list[Event]:
         ("lfm2", ["<|tool_call_start|>[run_code(code='", "a", '"', "\\", "n"], ['{"code": "', "a", '\\"', "\\n"]),
         ("gemma-4", ["<|tool_call>call:run_code{code:", '<|"|>', "a<", "b"], ['{"code": ', '"', "a", "<b"]),
         ("mistral", ["[TOOL_CALLS]run_code[ARGS]", '{"code"', ': "a', "b"], ['{"code"', ': "a', "b"]),
-        ("harmony", ["<|channel|>commentary to=functions.run_code<|message|>", '{"c":1', "2,"], ['{"c":', "12,"]),
+        ("harmony", ["<|channel|>commentary to=functions.run_code<|message|>", '{"c":1', "2,"], ['{"c":', "12"]),
     ],
 )
 def test_arguments_stream_in_every_kind_of_syntax(name: str, pieces: list[str], deltas: list[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 
@@ -45,6 +46,11 @@ class HarmonyCalls(Syntax):
         calls.start(name[1])
         yield from scan_value(calls.source, JSON, calls.write)
         calls.end()
+
+    def example(self, name: str, key: str, value: str) -> str:
+        """Return a call, see `Syntax.example`."""
+        arguments = json.dumps({key: value}, ensure_ascii=False)
+        return f"<|channel|>commentary to=functions.{name} <|constrain|>json<|message|>{arguments}"
 
     def grammar(self, rules: Rules, parallel: bool) -> str:  # noqa: ARG002 - the end of a call ends the turn
         """Add rules for calls, see `Syntax.grammar`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,7 @@ from llamacy.chat.output.grammar import CallGrammar, Rules
 from llamacy.chat.output.layout import Layout, Thinking
 from llamacy.chat.output.parser import OutputParser, make_call_id, parse
 from llamacy.chat.output.syntax import Syntax
+from llamacy.chat.output.tools import parameters_of
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,32 @@ class OutputFormat:
             make_id=make_id,
         )
 
+    def instructions(self, tools: Sequence[Mapping[str, Any]]) -> str:
+        """Return a text that tells a model which tools there are and how to call them.
+
+        It is for the system message where the template doesn't show tools (`shows_tools`).
+
+        Parameters
+        ----------
+        tools
+            What may be called.
+        """
+        functions = [tool.get("function", tool) for tool in tools]
+        shown = [
+            {
+                "name": function["name"],
+                "description": function.get("description") or "",
+                "parameters": parameters_of(function),
+            }
+            for function in functions
+        ]
+        definitions = "\n".join(json.dumps(function, ensure_ascii=False) for function in shown)
+        return (
+            f"You can call these functions, which are described in JSON, with JSON Schema for their parameters:\n\n"
+            f"{definitions}\n\nTo call a function, write nothing but the call, in this notation, with the name of the "
+            f"function and its arguments in place:\n\n{self.syntax.example('function_name', 'parameter', 'value')}"
+        )
+
     def call_grammar(
         self, tools: Sequence[Mapping[str, Any]], *, parallel: bool, required: bool, prompt_suffix: str = ""
     ) -> CallGrammar:
@@ -120,6 +148,6 @@ class OutputFormat:
             rules.text(root),
             rules.schemas,
             rules.patterns,
-            () if required else self.layout.triggers(self.syntax),
+            () if required else self.syntax.triggers,
             () if required else self.syntax.trigger_patterns,
         )

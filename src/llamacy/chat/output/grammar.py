@@ -101,10 +101,13 @@ class Rules:
     # one rule a parameter
 
     def parameters(self, index: int) -> list[tuple[str, str, object]]:
-        """Return rule name, name and schema of each declared parameter of a function."""
-        properties = self.functions[index][1].get("properties")
-        items = properties.items() if isinstance(properties, Mapping) else ()
-        return [(f"arg-{index}-{number}", str(key), declared) for number, (key, declared) in enumerate(items)]
+        """Return rule name, name and schema of each parameter of a function."""
+        schema = self.functions[index][1]
+        properties, required = schema.get("properties"), schema.get("required")
+        items = {**properties} if isinstance(properties, Mapping) else {}
+        for key in required if isinstance(required, list) else ():
+            items.setdefault(key, {})
+        return [(f"arg-{index}-{number}", str(key), declared) for number, (key, declared) in enumerate(items.items())]
 
     def in_order(self, index: int, parts: Sequence[str], join: str) -> str:
         """Return an expression for all required parameters and any of the others.
@@ -162,7 +165,8 @@ class Rules:
             options = [schema["const"]] if "const" in schema else schema.get("enum")
             if isinstance(options, list):
                 texts = [option for option in options if isinstance(option, str) and end not in option]
-                return self.add(name, " | ".join(map(literal, texts)))
+                if texts:
+                    return self.add(name, " | ".join(map(literal, texts)))
             return self.pattern(name, string_pattern(schema, end))
         return self.pattern(name, anything_but(end))
 

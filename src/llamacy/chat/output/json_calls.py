@@ -124,26 +124,38 @@ class JsonCalls(Syntax):
         key = self.keys[0] if self.keys else ""
         return (r"^\s*(" + (escape(self.array[0]) if self.array else "") + r'\{"' + key + '": ")',)
 
+    def example(self, name: str, key: str, value: str) -> str:
+        """Return a call, see `Syntax.example`."""
+        before, after = self._around
+        arguments = json.dumps({key: value}, ensure_ascii=False)
+        return f"{before}{self._head(name)}{arguments}}}{after}".replace("{id}", "0")
+
     def grammar(self, rules: Rules, parallel: bool) -> str:
         """Add rules for calls, see `Syntax.grammar`."""
         rules.add("call", " | ".join(self._call(rules, index) for index in range(len(rules.functions))))
-        opener = "" if self.is_bare or not self.opens else self.opens[0]
-        start, between, end = self.array or ("", self.join, "")
-        before = literal(opener + self.before + start)
-        after = literal(end + self.after + "".join(self.closes if opener else ()))
+        between = self.array[1] if self.array else self.join
+        before, after = map(literal, self._around)
         if self.array or self.together:
             return f"{before} {one_or_more('call', between if parallel else None)} {after}"
         return one_or_more(f"{before} call {after}", between if parallel else None)
 
-    def _call(self, rules: Rules, index: int) -> str:
-        quoted = json.dumps(rules.functions[index][0], ensure_ascii=False)
-        arguments = rules.arguments(index)
+    @property
+    def _around(self) -> tuple[str, str]:
+        """What stands before the first object and after the last."""
+        opener = "" if self.is_bare or not self.opens else self.opens[0]
+        start, _, end = self.array or ("", "", "")
+        return opener + self.before + start, end + self.after + "".join(self.closes if opener else ())
+
+    def _head(self, name: str) -> str:
+        """Return an object up to its arguments."""
+        quoted = json.dumps(name, ensure_ascii=False)
         if self.keys is None:
-            start = f"{{{quoted}: "
-        else:
-            start = f'{{{self.first}"{self.keys[0]}": {quoted}, "{self.keys[1]}": '
-        before = " [0-9]+ ".join(map(literal, start.split("{id}")))
-        return f"{before} {arguments} {literal('}')}"
+            return f"{{{quoted}: "
+        return f'{{{self.first}"{self.keys[0]}": {quoted}, "{self.keys[1]}": '
+
+    def _call(self, rules: Rules, index: int) -> str:
+        before = " [0-9]+ ".join(map(literal, self._head(rules.functions[index][0]).split("{id}")))
+        return f"{before} {rules.arguments(index)} {literal('}')}"
 
 
 def read_array(calls: Calls, *, is_keyed: bool = False, depth: int = 0) -> Steps[None]:
@@ -245,7 +257,7 @@ def _text(calls: Calls) -> Steps[str]:
     """Read a string."""
     pieces: list[str] = []
     yield from scan_value(calls.source, JSON, pieces.append)
-    return str(json.loads("".join(pieces)))
+    return _loaded("".join(pieces))
 
 
 def _held_arguments(calls: Calls) -> Steps[str]:
@@ -258,11 +270,15 @@ def _held_arguments(calls: Calls) -> Steps[str]:
     if text == "null":
         return "{}"
     if text.startswith('"'):
-        inner = json.loads(text).strip() or "{}"
-        found = convert(inner, JSON)
+        found = convert(_loaded(text).strip() or "{}", JSON)
         if found is not None and found.startswith("{"):
             return found
     raise NotACall
+
+
+def _loaded(text: str) -> str:
+    """Return the text of a string of JSON, in which half characters are U+FFFD."""
+    return str(json.loads(text)).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _read_code(calls: Calls) -> Steps[None]:

@@ -65,10 +65,6 @@ class Layout(ABC):
     def grammar(self, rules: Rules, syntax: Syntax, parallel: bool, required: bool, prompt_suffix: str) -> str:
         """Add rules for calls, and return the expression for what the model writes."""
 
-    def triggers(self, syntax: Syntax) -> tuple[str, ...]:
-        """Words with which calls begin."""
-        return syntax.triggers
-
 
 @dataclass(frozen=True)
 class TagLayout(Layout):
@@ -115,7 +111,7 @@ class TagLayout(Layout):
         content.given = len(begun)
         if thinking.is_open(prompt_suffix):
             # some write the tag again
-            yield from source.skip_space()
+            yield from source.skip_space(None if turn.parse_reasoning else content.write)
             again = yield from source.match(Markers([thinking.start]))
             word = yield from turn.think(again or "", ends)
             _close(turn, word, thinking)

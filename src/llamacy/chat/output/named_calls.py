@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass, field
 
@@ -125,6 +126,17 @@ class NamedCalls(Syntax):
             yield from source.closer(self._marks[word])
 
     # writing
+
+    def example(self, name: str, key: str, value: str) -> str:
+        """Return a call, see `Syntax.example`."""
+        before, after = self.section or ("", "")
+        header = self.written.replace("{name}", name).replace("{id}", "0")
+        if self.dialect.bare_keys:
+            arguments = f"{{{key}:{self.dialect.quotes[0]}{value}{self.dialect.quotes[0]}}}"
+        else:
+            arguments = json.dumps({key: value}, ensure_ascii=False)
+        closes = "".join(self.closes)
+        return f"{before}{self.open}{header}{self.arguments}{self.gaps[0]}{arguments}{self.gaps[1]}{closes}{after}"
 
     def grammar(self, rules: Rules, parallel: bool) -> str:
         """Add rules for calls, see `Syntax.grammar`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 
@@ -99,6 +100,11 @@ class PythonCalls(Syntax):
             calls.whole(name, "{}")
 
     # writing
+
+    def example(self, name: str, key: str, value: str) -> str:
+        """Return a call, see `Syntax.example`."""
+        before, after = self.tags or ("", "")
+        return f"{before}[{name}({key}={json.dumps(value, ensure_ascii=False)})]{after}"
 
     @property
     def trigger_patterns(self) -> tuple[str, ...]:

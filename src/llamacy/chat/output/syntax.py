@@ -55,6 +55,10 @@ class Syntax(ABC):
         return ()
 
     @abstractmethod
+    def example(self, name: str, key: str, value: str) -> str:
+        """Return a call with one argument, which is a string."""
+
+    @abstractmethod
     def grammar(self, rules: Rules, parallel: bool) -> str:
         """Add rules for calls, and return the expression for all of them with their openers."""
 

@@ -88,7 +88,7 @@ def arg_keys(prefix: str = "", suffix: str = "", *, separator: str = "", lines: 
         value_open=f"<{prefix}arg_value{suffix}>",
         section=(f"<{prefix}tool_calls{suffix}>", f"</{prefix}tool_calls{suffix}>") if has_section else None,
         is_shared=has_section,
-        gaps=("\n", line, line, line, "\n", line),
+        gaps=("\n" if has_section else "", line, line, line, "\n" if has_section else "", line),
     )
 
 

@@ -46,7 +46,7 @@ class TaggedCalls(Syntax):
     lines
         A line feed stands before and after a value and isn't part of it.
     attribute
-        A pattern for the attributes of a parameter: the group `string` says that it is a string, `other` that it isn't.
+        A pattern for the attributes of a parameter that tell its type; for a string, the group `string` is in it.
     cdata
         Strings may stand in a section of character data.
     nested
@@ -188,6 +188,17 @@ class TaggedCalls(Syntax):
         calls.write(json_value(text, types, is_other) if value is None else value)
 
     # writing
+
+    def example(self, name: str, key: str, value: str) -> str:
+        """Return a call, see `Syntax.example`."""
+        after_section, after_name, between, after_value, after_call, _ = self.gaps
+        line = "\n" if self.lines else ""
+        before, after = self.section or ("", "")
+        return (
+            f"{before}{after_section}{self.open}{name}{self.name_end}{self.attributes[0]}{self.tag_end}{after_name}"
+            f"{self.key_open}{key}{self.key_end}{self.attributes[1]}{self.tag_end}{between}{self.value_open}"
+            f"{line}{value}{line}{self.value_close.format(key=key)}{after_value}{self.close}{after_call}{after}"
+        ).replace("{number}", "1")
 
     def grammar(self, rules: Rules, parallel: bool) -> str:
         """Add rules for calls, see `Syntax.grammar`."""
