@@ -196,3 +196,42 @@ def _thinking(name: str) -> OutputFormat:
     found = named_format(name, "<think></think>")
     assert found == named_format(name) or found.thinking is not None
     return found if name != "kimi-k3" else detect("<|open|><|sep|>")
+
+
+@pytest.mark.parametrize("name", ["qwen3-coder", "glm", "gemma-4", "kimi-k3", "deepseek-v3.2", "minimax-m3"])
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "string", "pattern": "^[A-Z]{3}$"},
+        {"type": "string", "pattern": "[0-9]-"},
+        {"type": "string", "minLength": 3},
+        {"type": "string", "maxLength": 2},
+        {"const": "a\nb"},
+        {"enum": ["a", "</parameter>", "b c"]},
+        {"enum": ["a", 1, None]},
+        {"type": ["string", "integer"]},
+        {"anyOf": [{"type": "string", "pattern": "^[a-c]+$"}, {"type": "null"}]},
+        {"anyOf": [{"enum": ["a", "b"]}, {"type": "array", "items": {"type": "integer"}}]},
+        {"$ref": "#/$defs/color"},
+        {"allOf": [{"$ref": "#/$defs/color"}], "default": "red"},
+        {"anyOf": [{"$ref": "#/$defs/color"}, {"type": "null"}], "default": None},
+        {"oneOf": [{"$ref": "#/$defs/short"}, {"type": "boolean"}]},
+        {"type": "number", "exclusiveMinimum": 0},
+        {"allOf": [{"type": "boolean"}]},
+        {},
+        True,
+    ],
+    ids=str,
+)
+def test_values_in_tags_satisfy_their_schema(name: str, schema: Any) -> None:
+    parameters = {"type": "object", "properties": {"x": schema}, "required": ["x", "undeclared"]}
+    parameters["$defs"] = {"short": {"type": "string", "maxLength": 1}, "color": {"enum": ["red", "blue"]}}
+    tools = [{"type": "function", "function": {"name": "f", "parameters": parameters}}]
+    output_format = named_format(name)
+    rules = parse(filled(output_format.call_grammar(tools, parallel=False, required=True)).text, "root")
+    rng = random.Random(f"{name} {schema}")
+    for _ in range(20):
+        text = random_text(rules, rng, 30)
+        (call,) = output_format.parse(text, tools).tool_calls
+        assert call.complete, text
+        jsonschema.validate(json.loads(call.arguments), parameters)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from llamacy.chat.output.tools import Schema, parameters_of, types_of
+from llamacy.chat.output.tools import Schema, parameters_of, resolved, types_of
 
 
 @dataclass(frozen=True)
@@ -138,14 +139,14 @@ class Rules:
         options = [part + tails[number + 1] for number, part in enumerate(others)]
         return f"({' | '.join(options)})?" if options else '""'
 
-    def json(self, name: str, schema: object, root: Schema) -> str:
+    def json_rule(self, name: str, schema: object, root: Schema) -> str:
         """Add the rule for a value as JSON, and return its name."""
         definitions = {key: root[key] for key in ("$defs", "definitions") if key in root}
         self.schemas[name] = {**definitions, **schema} if isinstance(schema, Mapping) else {}
         return name
 
-    def value(self, name: str, schema: object, root: Schema, end: str) -> str:
-        """Add the rule for a value: JSON, or a string that is written as it is.
+    def value(self, name: str, schema: object, root: Schema, end: str, mark: str = "") -> str:
+        """Add the rule for a value, and return an expression for it: JSON, or a string that is written as it is.
 
         Parameters
         ----------
@@ -157,23 +158,29 @@ class Rules:
             The schema of all arguments, in which definitions stand.
         end
             What follows the value, and so can't be in it.
+        mark
+            What stands before and after strings.
         """
         types = types_of(schema, root)
         if types and "string" not in types:
-            return self.json(name, schema, root)
-        if isinstance(schema, Mapping) and types == {"string"}:
-            options = [schema["const"]] if "const" in schema else schema.get("enum")
-            if isinstance(options, list):
-                texts = [option for option in options if isinstance(option, str) and end not in option]
-                if texts:
-                    return self.add(name, " | ".join(map(literal, texts)))
-            return self.pattern(name, string_pattern(schema, end))
-        return self.pattern(name, anything_but(end))
-
-    def quoted_value(self, name: str, schema: object, root: Schema, mark: str) -> str:
-        """Add the rule for a value: JSON, or a string between two marks; return the expression for it."""
-        rule = self.value(name, schema, root, mark)
-        return rule if rule in self.schemas else f"{literal(mark)} {rule} {literal(mark)}"
+            return self.json_rule(name, schema, root)
+        schema = resolved(schema, root)
+        if isinstance(schema, Mapping):
+            values = [schema["const"]] if "const" in schema else schema.get("enum")
+            if isinstance(values, list):
+                written = [f"{mark}{value}{mark}" if isinstance(value, str) else json.dumps(value) for value in values]
+                possible = [literal(text) for text in written if end not in text.removesuffix(mark).removeprefix(mark)]
+                if possible:
+                    return self.add(name, " | ".join(possible))
+            options = schema.get("anyOf", schema.get("oneOf"))
+            if types and isinstance(options, list):
+                parts = [
+                    self.value(f"{name}-{number}", option, root, end, mark) for number, option in enumerate(options)
+                ]
+                return self.add(name, " | ".join(parts))
+        pattern = string_pattern(schema, end) if isinstance(schema, Mapping) and types == {"string"} else None
+        self.pattern(name, pattern or anything_but(end))
+        return f"{literal(mark)} {name} {literal(mark)}" if mark else name
 
     def text(self, root: str) -> str:
         """Return all rules as GBNF."""

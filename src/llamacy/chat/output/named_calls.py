@@ -161,7 +161,7 @@ class NamedCalls(Syntax):
             return f"{before} {rules.arguments(index)} {after}"
         mark = self.dialect.quotes[0]
         parts = [
-            f"{literal(key + ':')} {rules.quoted_value(rule, declared, schema, mark)}"
+            f"{literal(key + ':')} {rules.value(rule, declared, schema, mark, mark)}"
             for rule, key, declared in rules.parameters(index)
         ]
         return f"{before} {literal('{')} {rules.in_order(index, parts, ',')} {literal('}')} {after}"

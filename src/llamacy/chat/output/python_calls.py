@@ -121,7 +121,7 @@ class PythonCalls(Syntax):
     def _call_rule(self, rules: Rules, index: int) -> str:
         name, schema = rules.functions[index]
         parts = [
-            f"{literal(key + '=')} {rules.json(rule, declared, schema)}"
+            f"{literal(key + '=')} {rules.json_rule(rule, declared, schema)}"
             for rule, key, declared in rules.parameters(index)
         ]
         return f"{literal(name + '(')} {rules.in_order(index, parts, ', ')} {literal(')')}"

@@ -102,6 +102,19 @@ def _types(schema: object, root: Schema, known: dict[str, frozenset[str]], depth
     return found | {"null"} if found and schema.get("nullable") is True else found
 
 
+def resolved(schema: object, root: Schema) -> object:
+    """Return what a schema refers to, if it does nothing else."""
+    for _ in range(_MAX_DEPTH):
+        parts = schema.get("allOf") if isinstance(schema, Mapping) else None
+        if isinstance(schema, Mapping) and isinstance(schema.get("$ref"), str):
+            schema = _resolve(schema["$ref"], root)
+        elif isinstance(parts, list) and len(parts) == 1 and isinstance(schema, Mapping) and "type" not in schema:
+            schema = parts[0]
+        else:
+            break
+    return schema
+
+
 def _resolve(reference: str, root: Schema) -> object:
     if not reference.startswith("#"):
         return None
