@@ -155,7 +155,7 @@ def test_ct_020_events_tell_whether_the_reason_is_tool_calls(text: str, has_call
     assert any(isinstance(event, ToolCallEnd) for event in events) == has_calls
 
 
-def test_st_015_text_that_is_no_marker_is_sent_as_soon_as_that_is_known() -> None:
+def test_st_014_text_that_is_no_marker_is_sent_as_soon_as_that_is_known() -> None:
     parser = HERMES.parser([tool("f")])
     assert parser.feed("Hi <to") == [ContentDelta("Hi")]
     assert parser.feed("ol") == []
@@ -171,15 +171,22 @@ def test_st_017_marker_in_pieces_is_never_shown() -> None:
     assert events == [ReasoningDelta("x"), ContentDelta("y")]
 
 
-def test_st_018_text_that_ends_within_a_marker_is_sent_at_the_end() -> None:
+def test_st_015_text_that_ends_within_a_marker_is_sent_at_the_end() -> None:
     parser = HERMES.parser()
     assert parser.feed("t<tool_") == [ContentDelta("t")]
     assert parser.finish() == [ContentDelta("<tool_")]
     assert parser.finish() == []
 
 
+def test_st_018_markers_with_one_beginning_are_told_apart_and_sent_at_the_end() -> None:
+    parser = named_format("minicpm", "<think></think>").parser()
+    assert parser.feed("<think>t</fun") == [ReasoningDelta("t</fun")]
+    assert parser.feed("</th") == []
+    assert parser.finish() == [ReasoningDelta("</th")]
+
+
 @pytest.mark.parametrize("name", format_names())
-def test_st_001_characters_of_many_code_points_stay_whole(name: str) -> None:
+def test_st_004_characters_of_many_code_points_stay_whole(name: str) -> None:
     text = "🏋️‍♂️ 안녕 é\u200d "
     output_format: OutputFormat = named_format(name)
     assert ParsedMessage.of(streamed(output_format.parser([tool("f")]), text)).content == text

@@ -106,6 +106,7 @@ def test_detect_of_a_vendored_template_finds_its_format(template: str) -> None:
     ("source", "name"),
     [
         ("{{ '<|tool_call|>[' }}{{ '<|/tool_call|>' }}", "phi-4"),
+        ("Write <use_mcp_tool> to use a tool.", "mirothinker"),
         ("{{ '<start_function_call>call:' }}", "function-gemma"),
         ("in the format of [func_name1(params_name1=params_value1), func_name2(params)]", "pythonic"),
         ("{% for m in messages %}{{ m.content }}{% endfor %}", "generic"),

@@ -175,6 +175,7 @@ def read_array(calls: Calls, *, is_keyed: bool = False, depth: int = 0) -> Steps
             source.take(source.at + 1)
         elif (yield from source.peek()) != "]":
             raise NotACall
+        source.keep()  # what came before is of calls that are told
     source.take(source.at + 1)
 
 

@@ -16,6 +16,9 @@ _KIMI_HEADER = re.compile(r"\s*(?P<id>(?:functions\.)?(?P<name>[\w.\-]+?)(?::\d+
 _MISTRAL_HEADER = re.compile(r"\s*(?P<name>[^\s\[\]]+)\s*(?:\[CALL_ID\](?P<id>[^\[\]]*))?")
 _DEEPSEEK_HEADER = re.compile(r"\s*function<｜tool▁sep｜>\s*(?P<name>\S+)\s*")
 _SOLAR_HEADER = re.compile(r"\s*(?P<id>[^<]*)<\|tool_call:name\|>\s*(?P<name>\S+)\s*")
+_MCP_HEADER = re.compile(
+    r"\s*(?:<server_name>[^<]*</server_name>\s*)?<tool_name>\s*(?P<name>[^\s<]+)\s*</tool_name>\s*"
+)
 _ARRAY = ("[", ", ", "]")
 _DEEPSEEK_SECTION = ("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>")
 
@@ -153,6 +156,15 @@ SYNTAXES: dict[str, Syntax] = {
         header=_SOLAR_HEADER,
         written="{id}<|tool_call:name|>{name}",
         id_rule="[a-z0-9]+",
+    ),
+    "mirothinker": NamedCalls(
+        "<use_mcp_tool>",
+        "<arguments>",
+        ("</arguments>", "</use_mcp_tool>"),
+        header=_MCP_HEADER,
+        written="\n<server_name>tools</server_name>\n<tool_name>{name}</tool_name>\n",
+        gaps=("\n", "\n"),
+        join="\n",
     ),
     "functionary-v3.1": NamedCalls("<function=", ">", ("</function>",)),
     "functionary-v3.2": NamedCalls(">>>", "\n"),
