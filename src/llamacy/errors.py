@@ -231,7 +231,7 @@ class RegexUnsupportedError(RegexError):
 
 
 class AutomatonSizeError(GrammarError):
-    """A regular expression, or a number or format in a JSON Schema, takes more states than allowed."""
+    """A regular expression, or a number or format in a JSON Schema, takes more states or steps than allowed."""
 
 
 class SchemaError(GrammarError):

@@ -10,6 +10,7 @@ from collections.abc import Set as AbstractSet
 from llamacy.grammar.alphabet import Alphabet, Edges, MaskEdges, sets_of
 from llamacy.grammar.charset import ANY
 from llamacy.grammar.table import MAX_STATES, Normal, determinise, normal_form, spelled, too_large
+from llamacy.grammar.work import spend, steps_left, too_much
 
 Parts = tuple[Edges, AbstractSet[int]]
 
@@ -31,6 +32,7 @@ def complement(edges: Edges, accepting: AbstractSet[int]) -> Normal:
             kept.append((missing, sink))
         changed.append(kept)
     changed.append([(full, sink)])
+    spend(sum(map(len, changed)))
     return spelled(changed, set(range(sink + 1)) - accepting, alphabet)
 
 
@@ -50,7 +52,12 @@ def product(first: Parts, second: Parts, *, left: bool, right: bool, both: bool)
     numbers = {(0, 0): 0}
     edges: MaskEdges = []
     accepting: set[int] = set()
+    n_steps = 0
+    allowed = steps_left()
     for one, two in pairs:
+        n_steps += 1 + len(first_edges[one]) * len(second_edges[two]) // 16
+        if n_steps > allowed:
+            raise too_much()
         if one in first_accepting:
             accepts = both if two in second_accepting else left
         else:
@@ -78,7 +85,9 @@ def product(first: Parts, second: Parts, *, left: bool, right: bool, both: bool)
                     raise too_large()
                 pairs.append(pair)
             out.append((mask, number))
+        n_steps += 2 * len(out)
         edges.append(out)
+    spend(n_steps)
     return normal_form(edges, accepting, alphabet)
 
 

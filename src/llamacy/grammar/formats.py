@@ -24,12 +24,13 @@ Where a language isn't exact it is narrower: what it holds is valid, but some va
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import partial
 
 from llamacy.grammar import addresses, hosts, times
 from llamacy.grammar.automaton import Dfa
 from llamacy.grammar.expressions import expression_pattern
 from llamacy.grammar.regex import pattern_language
+from llamacy.grammar.work import kept
 
 _POINTER = "(?:/(?:[^/~]|~[01])*)*"
 _PATTERNS = {
@@ -112,13 +113,13 @@ def format_limits(name: str) -> str:
     return _LIMITS.get(name, "")
 
 
-@lru_cache(maxsize=len(FORMATS))
+@kept(len(FORMATS))
 def _language(name: str) -> Dfa:
     machine = _MACHINES.get(name)
     return _matched(_PATTERNS[name]) if machine is None else machine()
 
 
-@lru_cache(maxsize=2)
+@kept(2)
 def _leaping(name: str) -> Dfa:
     time = _language("time") | times.leap_seconds()
     return time if name == "time" else _matched(f"{times.DATE}[Tt]").concat(time)

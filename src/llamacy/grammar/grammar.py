@@ -290,9 +290,9 @@ class Grammar:
         GrammarError
             The pattern is wrong, says what is not regular, is too large, or matches nothing.
         """
-        from llamacy.grammar.language import pattern_rules
+        from llamacy.grammar.language import pattern_text
 
-        return _checked(pattern_rules(pattern))
+        return _make(pattern_text(pattern), "root", None, False, (), (), ())
 
     @staticmethod
     def from_choices(strings: Iterable[str]) -> Grammar:
@@ -308,13 +308,12 @@ class Grammar:
         GrammarError
             There are none, they are too many, or one of them can't be text (NUL, half of a surrogate pair).
         """
-        from llamacy.grammar import automaton
-        from llamacy.grammar.language import language_rules
+        from llamacy.grammar.language import choices_text
 
         texts = _texts(strings, "strings", empty=True)
         if not texts:
             raise GrammarError("strings is empty: a grammar needs one text at least")
-        return _checked(language_rules(automaton.choices(texts)))
+        return _make(choices_text(texts), "root", None, False, (), (), ())
 
     @staticmethod
     def json() -> Grammar:
@@ -463,12 +462,6 @@ def _make(
 def _of_rules(rules: Rules) -> Grammar:
     # the tree is some hundred times the size of its text, and a matcher, which few need, reads the text as fast
     return _make(emit(rules), rules.root, None, False, (), (), ())
-
-
-def _checked(rules: Rules) -> Grammar:
-    """Return the grammar of rules that llama.cpp may find too large."""
-    text = emit(rules)
-    return _make(text, rules.root, parse(text, rules.root), False, (), (), ())
 
 
 def _check_text(text: object) -> None:

@@ -15,6 +15,7 @@ from llamacy.grammar.automaton import Dfa
 from llamacy.grammar.charset import CharSet
 from llamacy.grammar.machine import tabulate
 from llamacy.grammar.regex import pattern_language
+from llamacy.grammar.work import kept
 
 _FIRST, _OTHERS = 63, 30  # octets of a label
 _LABELS = 7  # 63 + 6 * (1 + 30) = 249 octets, of 253
@@ -23,7 +24,7 @@ _MAIL_LABELS = 5  # 64 before the @ and 63 + 4 * (1 + 30) after it are 252 octet
 _PREFIX, _ENCODED = 5, 6
 
 
-@lru_cache(maxsize=4)
+@kept(4)
 def host_name(*, labels: int = _LABELS, reserved: bool = True, international: bool = False) -> Dfa:
     """Give host names (RFC 1123, 2.1), or internationalised ones (RFC 5890).
 
@@ -64,7 +65,7 @@ def host_name(*, labels: int = _LABELS, reserved: bool = True, international: bo
     return tabulate((0, 0, False, False), step, accepts)
 
 
-@lru_cache(maxsize=2)
+@kept(2)
 def email(*, international: bool = False) -> Dfa:
     """Give mailboxes of RFC 5321, 4.1.2, or internationalised ones (RFC 6531).
 

@@ -22,8 +22,10 @@ from llamacy.grammar.combine import universal_state
 from llamacy.grammar.positions import Positions, shortened
 from llamacy.grammar.regex_syntax import Anchor, Look
 from llamacy.grammar.table import MAX_STATES, normal_form, too_large
+from llamacy.grammar.work import spend, uncounted
 
-_MAX_STEPS = 20 * MAX_STATES
+# of `llamacy.grammar.work`: for a character in a state
+_STEPS = 4
 
 # A duty is an automaton, by its number, in a state; all duties of a set have to be met.
 Duties = frozenset[tuple[int, int]]
@@ -189,6 +191,8 @@ class _Walker:
                     states.append(after)
                 out[number] = out.get(number, 0) | 1 << atom
             edges.append([(mask, number) for number, mask in out.items()])
+            spend(_STEPS * self._n_atoms + self._n_steps)
+            self._n_steps = 0
         return Dfa(*normal_form(edges, accepting, self._alphabet))
 
     def _state(
@@ -233,8 +237,6 @@ class _Walker:
             left = self._duties_after(duties, atom) if duties else duties
             if left is not None:
                 advanced.extend((target, left) for target in targets)
-        if self._n_steps > _MAX_STEPS:
-            raise too_large("steps", _MAX_STEPS)
         return advanced
 
     def _duties_after(self, duties: Duties, atom: int) -> Duties | None:
@@ -345,6 +347,7 @@ class _Walker:
 
 
 @lru_cache(maxsize=1)
+@uncounted
 def _beginning_with_word() -> Dfa:
     return chars(WORD).concat(everything())
 

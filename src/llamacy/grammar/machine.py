@@ -13,6 +13,10 @@ from typing import TypeVar
 from llamacy.grammar.automaton import Dfa, from_edges
 from llamacy.grammar.charset import CharSet
 from llamacy.grammar.table import MAX_STATES, too_large
+from llamacy.grammar.work import spend
+
+# of `llamacy.grammar.work`: for a move
+_STEPS = 3
 
 State = TypeVar("State", bound=Hashable)
 
@@ -50,5 +54,6 @@ def tabulate(
                     raise too_large()
                 states.append(target)
             row.append((characters, number))
+        spend(_STEPS * (1 + len(row)))
         edges.append(row)
     return from_edges(edges, [number for number, state in enumerate(states) if accepts(state)])

@@ -23,6 +23,8 @@ _SHOWN = 12  # of the things that an explanation lists in one line
 
 _NOTHING = 0  # the set of no stacks
 _END = 1  # the set of the empty stack
+_BELOW = 2  # stands for whatever lies below
+_IS_BELOW = -1  # its position
 
 END_OF_TEXT = "end of text"
 
@@ -65,7 +67,7 @@ class _LeftGrammarError(Exception):
 
 
 class _State(dict[str, "_State"]):
-    """A set of stacks whose tops are characters or the end, and what each character that was met makes of it."""
+    """A set of stacks, and what each character that was met makes of it."""
 
     __slots__ = ("_matcher", "stacks")
 
@@ -107,17 +109,17 @@ class Matcher:
     def _forget(self) -> None:
         # A set of stacks is a number; its members are (position, set of what lies below it) with a position only once.
         # A position beyond those of the network is one within a repetition, with how often it was read.
-        self._members: list[tuple[tuple[int, int], ...]] = [(), ((RETURN, _NOTHING),)]
+        self._members: list[tuple[tuple[int, int], ...]] = [(), ((RETURN, _NOTHING),), ((_IS_BELOW, _NOTHING),)]
         self._numbers = {members: number for number, members in enumerate(self._members)}
         self._counts: list[tuple[int, int]] = []
         self._count_numbers: dict[tuple[int, int], int] = {}
         self._unions: dict[tuple[int, int], int] = {}
         self._expanded: dict[tuple[int, int], int] = {}
         self._closed: dict[int, int] = {_NOTHING: _NOTHING, _END: _END}
+        self._moves_on: dict[tuple[int, str], list[tuple[int, list[int]]] | None] = {}
         self._states: dict[int, _State] = {}
         alive = self._network.alive[self._network.start]
-        start = self._close(self._push(self._network.start, _END)) if alive else _NOTHING
-        self._start = self._state(start)
+        self._start = self._state(self._push(self._network.start, _END) if alive else _NOTHING)
 
     # questions
 
@@ -152,7 +154,7 @@ class Matcher:
 
     def _read(self, text: str) -> tuple[_State, int]:
         """Read as much of a text as fits; return what is left to do then, and how much it was."""
-        if len(self._members) > _MAX_SETS:
+        if len(self._members) + len(self._moves_on) > _MAX_SETS:
             self._forget()
         state = self._start
         chars = iter(text)
@@ -164,14 +166,14 @@ class Matcher:
         return state, len(text)
 
     def _may_end(self, state: _State) -> bool:
-        return (RETURN, _NOTHING) in self._members[state.stacks]
+        return (RETURN, _NOTHING) in self._members[self._close(state.stacks)]
 
     def _expected(self, state: _State) -> tuple[tuple[str, ...], tuple[str, ...]]:
         network = self._network
         expected: dict[str, None] = {}
         rules: dict[str, None] = {}
         ends = False
-        for position, _ in self._members[state.stacks]:
+        for position, _ in self._members[self._close(state.stacks)]:
             if position == RETURN:
                 ends = True
                 continue
@@ -232,14 +234,61 @@ class Matcher:
 
     def _step(self, stacks: int, char: str) -> _State:
         """Read a character."""
+        result = _NOTHING
+        for position, below in self._members[stacks]:
+            if position == RETURN:
+                continue
+            key = (position, char)
+            if key in self._moves_on:
+                moves = self._moves_on[key]
+            else:
+                moves = self._moves_on[key] = self._find_moves(position, char)
+            if moves is None:
+                result = self._union(result, self._read_by(self._expand(position, below), char))
+            else:
+                for follow, path in moves:
+                    rest = below
+                    for later in path:
+                        rest = self._number(((later, rest),))
+                    result = self._union(result, self._push(follow, rest))
+            if self._is_nullable(position):
+                result = self._union(result, self._read_by(self._close(below), char))
+        if result == _NOTHING:
+            raise _LeftGrammarError
+        return self._state(result)
+
+    def _read_by(self, stacks: int, char: str) -> int:
+        """Return what a character makes of stacks whose tops are characters."""
         network = self._network
         result = _NOTHING
         for position, below in self._members[stacks]:
             if position != RETURN and network.reads(position, char):
-                result = self._union(result, self._close(self._push(network.follow[position], below)))
-        if result == _NOTHING:
-            raise _LeftGrammarError
-        return self._state(result)
+                result = self._union(result, self._push(network.follow[position], below))
+        return result
+
+    def _find_moves(self, position: int, char: str) -> list[tuple[int, list[int]]] | None:
+        """Return where a character leads from a position, whatever lies below it.
+
+        Returns
+        -------
+        list or None
+            Positions, each with those that come to lie between it and what was below, from the bottom up. None when
+            these are not single stacks.
+        """
+        network = self._network
+        moves = []
+        for top, rest in self._members[self._expand(position, _BELOW)]:
+            if not network.reads(top, char):
+                continue
+            path = []
+            while rest != _BELOW:
+                members = self._members[rest]
+                if len(members) != 1:
+                    return None
+                ((later, rest),) = members
+                path.append(later)
+            moves.append((network.follow[top], path[::-1]))
+        return moves
 
     def _close(self, stacks: int) -> int:
         """Bring characters, or the end, to the top of all stacks."""

@@ -18,6 +18,7 @@ from llamacy.grammar.automaton import Dfa, from_edges
 from llamacy.grammar.charset import CharSet
 from llamacy.grammar.machine import tabulate
 from llamacy.grammar.table import MAX_STATES
+from llamacy.grammar.work import kept, uncounted
 
 _LOWER, _EQUAL, _HIGHER = -1, 0, 1
 # Digits of a step, those of 1000 with its zeros: telling remainders apart costs time that grows faster than they do.
@@ -48,25 +49,28 @@ def exact(value: int | float | Decimal) -> Decimal:
 
 
 @lru_cache(maxsize=1)
+@uncounted
 def plain() -> Dfa:
     """Give all numbers in plain spelling."""
     return _spelled(_Comparison(Decimal(0), frozenset((_LOWER, _EQUAL, _HIGHER))))
 
 
 @lru_cache(maxsize=1)
+@uncounted
 def integers() -> Dfa:
     """Give all numbers of integral value: 7, 7.0 and 7.00, not 7.5."""
     return multiple_of(1)
 
 
 @lru_cache(maxsize=1)
+@uncounted
 def unfractioned() -> Dfa:
     """Give all numbers that are written without a point."""
     zero, leading, digit, minus = CharSet.of("0"), CharSet.of(("1", "9")), CharSet.of(("0", "9")), CharSet.of("-")
     return from_edges([[(minus, 1), (zero, 2), (leading, 3)], [(leading, 3)], [], [(digit, 3)]], [2, 3])
 
 
-@lru_cache(maxsize=512)
+@kept(512)
 def at_least(value: Decimal | int, *, exclusive: bool = False) -> Dfa:
     """Give all numbers from a lower bound on.
 
@@ -80,7 +84,7 @@ def at_least(value: Decimal | int, *, exclusive: bool = False) -> Dfa:
     return _compared(value, (_HIGHER,) if exclusive else (_EQUAL, _HIGHER))
 
 
-@lru_cache(maxsize=512)
+@kept(512)
 def at_most(value: Decimal | int, *, exclusive: bool = False) -> Dfa:
     """Give all numbers up to an upper bound.
 
@@ -94,13 +98,13 @@ def at_most(value: Decimal | int, *, exclusive: bool = False) -> Dfa:
     return _compared(value, (_LOWER,) if exclusive else (_LOWER, _EQUAL))
 
 
-@lru_cache(maxsize=512)
+@kept(512)
 def equal_to(value: Decimal | int) -> Dfa:
     """Give the plain spellings of one number: 0.5, 0.50 and so on."""
     return _compared(value, (_EQUAL,))
 
 
-@lru_cache(maxsize=128)
+@kept(128)
 def multiple_of(value: Decimal | int) -> Dfa:
     """Give all integral multiples of a step.
 

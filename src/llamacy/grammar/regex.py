@@ -7,8 +7,6 @@ and Unicode scripts are refused.
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 from llamacy.errors import RegexSyntaxError, RegexUnsupportedError
 from llamacy.grammar.alphabet import Alphabet
 from llamacy.grammar.automaton import Dfa
@@ -17,6 +15,7 @@ from llamacy.grammar.lookaround import looking_language
 from llamacy.grammar.positions import END, MATCH, SEEKER, Positions, shortened
 from llamacy.grammar.regex_syntax import Anchor, Look, parse
 from llamacy.grammar.table import determinise, normal_form
+from llamacy.grammar.work import kept
 
 __all__ = ["RegexSyntaxError", "RegexUnsupportedError", "pattern_language"]
 
@@ -24,7 +23,7 @@ __all__ = ["RegexSyntaxError", "RegexUnsupportedError", "pattern_language"]
 _WORD_ENDS = (Anchor.WORD_BOUNDARY, Anchor.NO_WORD_BOUNDARY)
 
 
-@lru_cache(maxsize=256)
+@kept(256)
 def pattern_language(pattern: str, *, search: bool = True) -> Dfa:
     """Make the language of a regular expression.
 

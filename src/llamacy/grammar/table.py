@@ -5,24 +5,26 @@ Their edges carry masks of an `Alphabet`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from llamacy.errors import AutomatonSizeError
 from llamacy.grammar.alphabet import Alphabet, MaskEdges
 from llamacy.grammar.charset import CharSet
+from llamacy.grammar.work import spend, steps_left, too_much
 
 Normal = tuple[tuple[tuple[tuple[CharSet, int], ...], ...], frozenset[int]]
 
 MAX_STATES = 20_000
-# Members of all subsets together: what keeps a construction of few states with huge subsets from taking minutes.
-_MAX_MEMBERS = 25 * MAX_STATES
+# of `llamacy.grammar.work`: members of sets that are looked at in a step, and how many states make all sets slower
+_READS_A_STEP = 5
+_WIDE = 4096
 _SMALL = 1 << 60
 
 
-def too_large(what: str = "states", limit: int = MAX_STATES) -> AutomatonSizeError:
+def too_large(what: str = "states") -> AutomatonSizeError:
     """Make the error for an automaton that outgrows a limit."""
     return AutomatonSizeError(
-        f"the automaton needs more than {limit} {what}; "
+        f"the automaton needs more than {MAX_STATES} {what}; "
         "use smaller repeat counts, fewer alternatives that overlap, or a shorter list of words"
     )
 
@@ -56,18 +58,20 @@ def determinise(
     Raises
     ------
     AutomatonSizeError
-        More than `MAX_STATES` states.
+        More than `MAX_STATES` states, or too many steps.
     """
     if start & universal:
         start = universal & -universal
-    chained = 0
-    for chain, _ in chains:
-        chained |= chain
+    reducer = _Reducer(chains, len(moves)) if chains else None
     numbers: dict[int | bytes, int] = {_key(start): 0}
     subsets = [start]
     edges: MaskEdges = []
     accepted: set[int] = set()
-    n_members = 0
+    n_read = 0
+    n_steps = 0
+    # sets of many states take longer to compare
+    each = 1 + len(moves) // _WIDE
+    allowed = steps_left()
     for subset in subsets:
         if subset & accepting:
             accepted.add(len(edges))
@@ -76,17 +80,15 @@ def determinise(
         while rest:
             lowest = rest & -rest
             rest ^= lowest
-            n_members += 1
+            n_read += 1
             for mask, targets in moves[lowest.bit_length() - 1]:
                 merged[mask] = merged.get(mask, 0) | targets
-        if n_members > _MAX_MEMBERS:
-            raise too_large("steps", _MAX_MEMBERS)
         out: list[tuple[int, int]] = []
         for mask, targets in merged.items() if len(merged) < 2 else _disjoint(merged):
             if targets & universal:
                 targets = universal & -universal
-            elif (held := targets & chained) & (held - 1):
-                targets = _reduced(targets, chains)
+            elif reducer is not None:
+                targets = reducer.reduced(targets)
             key = targets if targets < _SMALL else _key(targets)
             number = numbers.get(key)
             if number is None:
@@ -96,6 +98,10 @@ def determinise(
                 subsets.append(targets)
             out.append((mask, number))
         edges.append(out)
+        n_steps += each + len(out)
+        if n_steps + (n_read + (reducer.n_read if reducer else 0)) // _READS_A_STEP > allowed:
+            raise too_much()
+    spend(n_steps + (n_read + (reducer.n_read if reducer else 0)) // _READS_A_STEP)
     return edges, accepted
 
 
@@ -104,13 +110,62 @@ def _key(subset: int) -> int | bytes:
     return subset if subset < _SMALL else subset.to_bytes((subset.bit_length() + 7) // 8, "little")
 
 
-def _reduced(subset: int, chains: Iterable[tuple[int, bool]]) -> int:
-    """Leave out states beside which another one is enough."""
-    for chain, highest in chains:
-        held = subset & chain
-        if held & (held - 1):
-            subset ^= held ^ (1 << held.bit_length() - 1 if highest else held & -held)
-    return subset
+class _Reducer:
+    """Leaves out states beside which another one is enough.
+
+    Parameters
+    ----------
+    chains
+        As for `determinise`.
+    n_states
+        How many states there are.
+
+    Attributes
+    ----------
+    n_read
+        How many states or chains were looked at.
+    """
+
+    def __init__(self, chains: Sequence[tuple[int, bool]], n_states: int) -> None:
+        self._chains = chains
+        self._all = 0
+        self._of_state: list[list[int]] = [[] for _ in range(n_states)]
+        self.n_read = 0
+        for number, (chain, _) in enumerate(chains):
+            self._all |= chain
+            for state in _members(chain):
+                self._of_state[state].append(number)
+
+    def reduced(self, subset: int) -> int:
+        """Return a set of states without those that aren't needed."""
+        held = subset & self._all
+        n_held = held.bit_count()
+        if n_held < 2:
+            return subset
+        numbers: Iterable[int] = range(len(self._chains))
+        if n_held < len(self._chains):
+            # few states in many chains, which is what loops inside of loops lead to
+            self.n_read += n_held
+            once: set[int] = set()
+            more: set[int] = set()
+            for state in _members(held):
+                for number in self._of_state[state]:
+                    (more if number in once else once).add(number)
+            numbers = sorted(more)
+        for number in numbers:
+            self.n_read += 1
+            chain, highest = self._chains[number]
+            held = subset & chain
+            if held & (held - 1):
+                subset ^= held ^ (1 << held.bit_length() - 1 if highest else held & -held)
+        return subset
+
+
+def _members(subset: int) -> Iterator[int]:
+    while subset:
+        lowest = subset & -subset
+        yield lowest.bit_length() - 1
+        subset ^= lowest
 
 
 def _disjoint(moves: dict[int, int]) -> Iterable[tuple[int, int]]:
@@ -197,11 +252,16 @@ def _classes(edges: MaskEdges, accepting: set[int], sources: list[list[int]], al
     # The signature that the members have which are not waiting to be looked at again.
     settled: list[object] = [None, None]
     waiting: dict[int, set[int]] = {number: set(group) for number, group in enumerate(members) if group}
+    n_steps = 0
+    allowed = steps_left()
     while waiting:
+        if n_steps > allowed:
+            raise too_much()
         number, touched = waiting.popitem()
         groups: dict[object, list[int]] = {}
         for state in touched:
             out = edges[state]
+            n_steps += 1 + len(out) // 2
             signature: object
             if len(out) == 1:
                 mask, target = out[0]
@@ -246,11 +306,13 @@ def _classes(edges: MaskEdges, accepting: set[int], sources: list[list[int]], al
             for source in sources[state]:
                 if alive[source]:
                     waiting.setdefault(class_of[source], set()).add(source)
+    spend(n_steps)
     return class_of
 
 
 def normal_form(edges: MaskEdges, accepting: set[int], alphabet: Alphabet) -> Normal:
     """Minimise a deterministic table whose states are all reachable, and spell it."""
+    spend(len(edges) + sum(map(len, edges)))
     table = minimise(edges, accepting)
     return (((),), frozenset()) if table is None else spelled(*table, alphabet)
 

@@ -14,6 +14,7 @@ from llamacy.grammar.parse import parse_part
 from llamacy.grammar.schema.compiler import compile_plain
 from llamacy.grammar.schema.policy import Policy
 from llamacy.grammar.tree import Choice, Node, Ref, Repeat, Rules
+from llamacy.grammar.work import limited
 
 _NAME = re.compile(r"[A-Za-z0-9-]+")
 
@@ -45,6 +46,7 @@ def check_parts(schemas: object, patterns: object) -> None:
             raise TypeError(f"{name}: a pattern is a regular expression as text, not {pattern!r:.60}")
 
 
+@limited
 def template_text(
     text: str, root: str, schemas: Mapping[str, Any], patterns: Mapping[str, str], policy: Policy, resolver: Any
 ) -> str:

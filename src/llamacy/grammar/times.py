@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from functools import lru_cache
 
 from llamacy.grammar.automaton import Dfa
 from llamacy.grammar.charset import CharSet
 from llamacy.grammar.machine import tabulate
+from llamacy.grammar.work import kept
 
 # The year 0000 is left out: most calendars, Python's among them, begin with 0001.
 _YEAR = "(?:000[1-9]|00[1-9][0-9]|0[1-9][0-9]{2}|[1-9][0-9]{3})"
@@ -28,7 +28,7 @@ _DAY = 24 * 60
 _SECONDS = len("23:59:60")
 
 
-@lru_cache(maxsize=1)
+@kept(1)
 def leap_seconds() -> Dfa:
     """Give times with a leap second, 23:59:60 in UTC, in the zones that differ from it by whole and half hours."""
     following: defaultdict[str, set[str]] = defaultdict(set)

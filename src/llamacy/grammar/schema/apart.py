@@ -88,7 +88,7 @@ def _listed_by(literal: Literal) -> Values | None:
         return None
     if "const" in schema and "const" in dialect.keywords:
         values = [schema["const"]]
-    elif isinstance(schema.get("enum"), list):
+    elif isinstance(schema.get("enum"), list) and "enum" in dialect.keywords:
         values = schema["enum"]
     else:
         return None

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from typing import Any
 
 from llamacy.grammar.automaton import Dfa
 from llamacy.grammar.charset import ANY, CharSet
 from llamacy.grammar.schema.rulebook import RAW, Rulebook, repeat
 from llamacy.grammar.tree import Choice, Node, Ref, Repeat
+from llamacy.grammar.work import spend
 
 Spelling = Callable[[Rulebook, CharSet], Node]
 
+# of `llamacy.grammar.work`: for a state or edge
+_STEPS = 2
+_NOT_RAW = ~RAW
 _MAX_NESTING = 12
 _MAX_INNER = 64
 _SHORT = {0x22: '"', 0x5C: "\\", 8: "b", 9: "t", 10: "n", 12: "f", 13: "r"}
@@ -29,8 +34,17 @@ def in_json(book: Rulebook, characters: CharSet) -> Node:
     if characters == ANY:
         return book.shared("char")
     raw = characters & RAW
-    ways: list[Node] = [as_is(book, raw)] if raw else []
-    codes = [code for low, high in characters - raw for code in range(low, high + 1)]
+    ways: list[Node] = [*([as_is(book, raw)] if raw else ()), *_escaped(characters & _NOT_RAW)]
+    if len(ways) == 1:
+        return ways[0]
+    return Choice(ways) if len(ways) < 3 else book.add("character", Choice(ways))
+
+
+@lru_cache(maxsize=256)
+def _escaped(characters: CharSet) -> tuple[Node, ...]:
+    """Return the ways to write characters that a JSON string can't hold as they are."""
+    ways: list[Node] = []
+    codes = [code for low, high in characters for code in range(low, high + 1)]
     short = "".join([_SHORT[code] for code in codes if code in _SHORT])
     if short:
         ways.append("\\" + short if len(short) == 1 else ("\\", CharSet.of(short)))
@@ -38,9 +52,7 @@ def in_json(book: Rulebook, characters: CharSet) -> Node:
         digits = "".join([f"{code & 15:x}" for code in codes if code < 0x20 and code >> 4 == high])
         if digits:
             ways.append((f"\\u00{high}", CharSet.of(digits, digits.upper())))
-    if len(ways) == 1:
-        return ways[0]
-    return Choice(ways) if len(ways) < 3 else book.add("character", Choice(ways))
+    return tuple(ways)
 
 
 class AutomatonWriter:
@@ -73,6 +85,7 @@ class AutomatonWriter:
 
     def write(self) -> Node:
         """Return the node of the language; states that more than one way leads to are rules."""
+        spend(_STEPS * (len(self._edges) + sum(map(len, self._edges))))
         entries = [0] * len(self._edges)
         for state, edges in enumerate(self._edges):
             for _, target in edges:

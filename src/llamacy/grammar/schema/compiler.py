@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from typing import Any
 
@@ -29,6 +30,7 @@ from llamacy.grammar.schema.write_arrays import ArrayWriter
 from llamacy.grammar.schema.write_objects import ObjectWriter
 from llamacy.grammar.schema.write_scalars import ScalarWriter
 from llamacy.grammar.tree import Choice, Node, Ref, Rules
+from llamacy.grammar.work import limited
 
 _MAX_RELAXED = 100
 # what makes automata large, the likeliest first
@@ -64,6 +66,7 @@ def compile_schema(schema: Any, policy: Policy | None = None, *, resolver: Any =
     return compile_plain(schema, policy or Policy(), resolver)
 
 
+@limited
 def compile_plain(
     schema: Any, policy: Policy, resolver: Any = None, root: str = "root", first: int = 0, name: str | None = None
 ) -> Rules:
@@ -98,8 +101,17 @@ def compile_plain(
                 raise
             ignored.add((place.identity, keyword))
             where = "" if name is None else f"{name}: "
-            # up to the caller of Grammar.from_json_schema, or of Grammar.from_template, which is one further away
-            warnings.warn(SchemaRelaxedWarning(f"left out: {where}{error}"), stacklevel=3 if name is None else 4)
+            warnings.warn(SchemaRelaxedWarning(f"left out: {where}{error}"), stacklevel=_levels_to_caller())
+
+
+def _levels_to_caller() -> int:
+    """Return how many calls the code of the user is away."""
+    level = 1
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("llamacy."):
+        frame = frame.f_back
+        level += 1
+    return level
 
 
 def _resolver(resolver: Any) -> Resolver | None:

@@ -14,10 +14,13 @@ from llamacy.grammar.schema.location import NOTHING, Literal, Place, Places
 from llamacy.grammar.schema.scalars import ScalarReader, Scalars, everything, shortest_numbers
 from llamacy.grammar.schema.shapes import ANYTHING, ArrayShape, Node, ObjectShape
 from llamacy.grammar.schema.strings import NotKnown
+from llamacy.grammar.work import spend
 
 S = TypeVar("S", ArrayShape, ObjectShape)
 
 MAX_SHAPES = 512
+# of `llamacy.grammar.work`: for two shapes that are merged
+_STEPS = 5
 _MAX_DEPTH = 100
 _MAX_LOOKAHEAD = 3
 
@@ -173,13 +176,15 @@ class ContainerReader:
             return a
         if len(a) == 1 and a[0] is kind.anything:
             return b
-        found = []
+        found: list[S] = []
         for one in a:
             for two in b:
+                spend(_STEPS + (_size(one) + _size(two)) // 4)
                 both = kind.merge(one, two, self.nothing)
                 if both is not None and not self._has_empty_member(both):
                     found.append(both)
-        return self._bounded(found, place, keyword)
+            self._bounded(found, place, keyword)
+        return found
 
     def overlap(self, a: list[S], b: list[S], kind: Kind[S], place: Place) -> bool:
         """Return whether two lists of shapes may have something in common."""
@@ -315,6 +320,11 @@ class ContainerReader:
                 }
             made = self._values[id(value)] = self.places.made_of_values(place, schema)
         return made
+
+
+def _size(shape: ArrayShape | ObjectShape) -> int:
+    """Return about how many members a shape speaks of."""
+    return len(shape.prefix) if isinstance(shape, ArrayShape) else len(shape.properties) + len(shape.required)
 
 
 def _by_pointer(literal: Literal) -> tuple[str, bool]:

@@ -22,6 +22,7 @@ from llamacy.grammar.schema.location import Place, Places
 from llamacy.grammar.schema.names import is_text
 from llamacy.grammar.schema.policy import Policy
 from llamacy.grammar.schema.strings import NotKnown, Strings
+from llamacy.grammar.work import uncounted
 
 
 class Scalars(NamedTuple):
@@ -86,6 +87,7 @@ def _both(a: Dfa, b: Dfa) -> Dfa:
 
 
 @cache
+@uncounted
 def everything() -> Scalars:
     """Return the set of all of them."""
     return Scalars(True, _BOTH, numbers.plain(), strings.ALL)
@@ -292,7 +294,10 @@ class ScalarReader:
         factor = self._number(place, value, "multipleOf")
         if factor <= 0:
             raise place.error(f"must be above 0, not {value}", "multipleOf")
-        return found._replace(numbers=_both(found.numbers, numbers.multiple_of(factor)))
+        multiples = numbers.multiple_of(factor)
+        if found.numbers is numbers.integers() and factor == factor.to_integral_value():
+            return found._replace(numbers=multiples)  # all of which are integers
+        return found._replace(numbers=_both(found.numbers, multiples))
 
     # strings
 
@@ -368,6 +373,7 @@ def _equal_to_one_of(values: list[Decimal]) -> Dfa:
 
 
 @cache
+@uncounted
 def _of_types(names: frozenset[str]) -> Scalars:
     """Return the scalars of some types."""
     if "number" in names:
@@ -383,12 +389,14 @@ def _of_types(names: frozenset[str]) -> Scalars:
 
 
 @cache
+@uncounted
 def shortest_numbers() -> Dfa:
     """Return the numbers in their shortest spellings."""
     return pattern_language(r"-?(0|[1-9][0-9]*)(\.[0-9]*[1-9])?", search=False)
 
 
 @cache
+@uncounted
 def numbers_of_digits(n: int) -> Dfa:
     """Return the numbers of at most so many digits before and after the point."""
     return pattern_language(rf"-?[0-9]{{1,{n}}}(\.[0-9]{{1,{n}}})?", search=False)

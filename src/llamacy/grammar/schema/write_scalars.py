@@ -57,14 +57,12 @@ class ScalarWriter:
             return [self._book.shared("number")]
         if found == numbers.integers():
             return [self._book.shared("integer")]
-        # each value in its shortest spelling
-        shortest = found & shortest_numbers()
+        # each value in its shortest spelling when they are few
+        is_whole = (found - numbers.integers()).is_empty
+        shortest = found & (numbers.unfractioned() if is_whole else shortest_numbers())
         if shortest.is_finite:
             return self._words(shortest, "number", as_is, "", "")
-        whole = found & numbers.unfractioned()
-        if (found - numbers.integers()).is_empty:
-            found = whole
-        found = found & numbers_of_digits(n_digits)
+        found = (shortest if is_whole else found) & numbers_of_digits(n_digits)
         return [AutomatonWriter(self._book, "number", found, as_is, "").write()]
 
     def _strings(self, found: Strings) -> list[Node]:
