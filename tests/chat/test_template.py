@@ -271,8 +271,22 @@ def test_threads_render_the_same_template() -> None:
             "{{ '<'|e }}{{ '<'|safe }}{{ 'a&b'|urlencode }}{{ 'one two'|title }}{{ 'a b'|wordcount }}",
             "&lt;<a%26bOne Two2",
         ),
+        (
+            "{% for g in [{'r': 1}, {'r': 2}]|groupby('r') %}{{ g.grouper }}{{ g.list }}{% endfor %}",
+            "1[{'r': 1}]2[{'r': 2}]",
+        ),
         ("{{ cycler('a', 'b').next() }}{% set j = joiner(',') %}{{ j() }}{{ j() }}", "a,"),
     ],
 )
 def test_language_is_that_of_jinja(source: str, expected: str) -> None:
     assert render(source) == expected
+
+
+def test_chat_of_many_values_is_refused_in_the_end() -> None:
+    nested: Any = ["x"]
+    for _ in range(60):
+        nested = [nested, nested]
+    with pytest.raises(ValueError, match=r"messages\[0\] holds more than"):
+        render("x", {"role": "user", "content": nested})
+    with pytest.raises(TypeError, match="bos_token"):
+        ChatTemplate("x", bos_token=nested)

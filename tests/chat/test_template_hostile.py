@@ -12,6 +12,12 @@ from llamacy.errors import ChatTemplateError, ChatTemplateLimitError
 
 CHAT = [{"role": "user", "content": "hello"}]
 _GROW = "{% set ns = namespace(s='xxxxxxxx') %}{% for i in range(60) %}{% set ns.s = STEP %}{% endfor %}"
+_KEEP = (
+    "{% set ns = namespace(l=none) %}"
+    "{% for i in range(100000) %}{% for j in range(100000) %}STEP{% endfor %}{% endfor %}"
+)
+# a needle that CPython's search for short texts compares at every place
+_SEARCH = "{% set s = 'a' * 29000 %}{% set n = 'a' * 97 ~ 'ba' %}{% for i in range(100000) %}{{ STEP }}{% endfor %}"
 _TREE = (
     "{% set ns = namespace(s=(1,), t=(1,)) %}{% for i in range(60) %}{% set ns.s = (ns.s, ns.s) %}"
     "{% set ns.t = (ns.t, ns.t) %}{% endfor %}"
@@ -121,6 +127,24 @@ LIMITS = {
     "arguments": "{% macro f() %}{{ varargs }}{% endmacro %}{% for i in range(100000) %}"
     "{{ f(*range(100000)) }}{% endfor %}",
     "changed": "{% set s = 'x' * 1000000 %}{% for i in range(100000) %}{{ loop.changed(s ~ i) }}{% endfor %}",
+    "colliding-keys": "{{ dict.fromkeys(range(0, 100000 * (2**61 - 1), 2**61 - 1))|length }}",
+    "colliding-pairs": "{{ dict(range(0, 100000 * (2**61 - 1), 2**61 - 1)|batch(1)) }}",
+    "colliding-items": "{{ range(0, 100000 * (2**61 - 1), 2**61 - 1)|unique|list|length }}",
+    "strip": "{{ ('a' * 1000000).strip('b' * 1000000 ~ 'a') }}",
+    "trim": "{{ ('a' * 1000000)|trim('b' * 1000000 ~ 'a') }}",
+    "search-slowly": _SEARCH.replace("STEP", "n in s"),
+    "search-slowly-test": _SEARCH.replace("STEP", "n is in(s)"),
+    "search-slowly-chain": _SEARCH.replace("STEP", "n in s in [1]"),
+    "search-slowly-method": _SEARCH.replace("STEP", "s.find(n)"),
+    "search-slowly-replace": _SEARCH.replace("STEP", "s|replace(n, '')|length"),
+    "sort": "{% set l = range(100000)|map('string')|list %}{% for i in range(1000) %}{{ l|sort|length }}{% endfor %}",
+    "kept-macros": _KEEP.replace("STEP", "{% macro f() %}{% endmacro %}{% set ns.l = [ns.l, f] %}"),
+    "kept-methods": _KEEP.replace("STEP", "{% set ns.l = [ns.l, 'x'.upper, 'y'.format] %}"),
+    "kept-generators": _KEEP.replace("STEP", "{% set ns.l = [ns.l, [1]|map('upper')] %}"),
+    "kept-dicts": "{% set d = dict.fromkeys(range(1000)|map('string')) %}"
+    + _KEEP.replace("STEP", "{% set ns.l = [ns.l, dict(d)] %}"),
+    "kept-splits": "{% set s = 'a,' * 10000 %}" + _KEEP.replace("STEP", "{% set ns.l = [ns.l, s.split(',')] %}"),
+    "long-integers": "{% set a = ('9' * 4000)|from_json %}" + _KEEP.replace("STEP", "{{ a }}"),
     "from-json": "{{ ('[' * 100000)|from_json }}",
 }
 

@@ -16,14 +16,15 @@ from llamacy.errors import ChatTemplateLimitError
 
 #: Characters that the source of a template may have; the largest known one has 51,000.
 MAX_SOURCE = 256 * 1024
-#: Steps of every rendering. A step is about 50 ns.
-MAX_STEPS = 20_000_000
+#: Steps of every rendering. A step is some 50 to 200 ns.
+MAX_STEPS = 10_000_000
 #: Further steps for every item, and for every byte, of what is rendered.
 STEPS_PER_ITEM = 10_000
 STEPS_PER_BYTE = 4
-#: Bytes that a rendering may allocate all in all, and further ones for every byte of what is rendered.
+#: Bytes that a rendering may allocate all in all, and further ones for every byte and item of what is rendered.
 MAX_BYTES = 128 * 1024 * 1024
 BYTES_PER_BYTE = 100
+BYTES_PER_ITEM = 10_000
 #: Bytes that are touched in one step.
 BYTES_PER_STEP = 64
 #: How deep lists and objects may nest, in the messages and in what a template makes.
@@ -31,15 +32,19 @@ MAX_NESTING = 100
 #: How deep macros and recursive loops may call each other.
 MAX_DEPTH = 60
 #: Bits of an integer that arithmetic may use.
-MAX_INT_BITS = 16_384
+MAX_INT_BITS = 2048
 #: Widths, precisions, indents and counts that text functions take.
 MAX_WIDTH = 100_000
 
 _CONTAINERS = (list, tuple, dict)
 _VIEWS: tuple[type, ...] = (type({}.keys()), type({}.values()), type({}.items()))
 _ITEM = 8
+_ENTRY = 104
+_GENERATOR = 1024
 _OBJECT = 64
 _COUNTED_STEPS = 16
+# below these CPython's search is not linear (Objects/stringlib/fastsearch.h)
+_SHORT_TEXT, _SHORT_NEEDLE, _TINY_NEEDLE = 30_000, 100, 6
 _TOO_DEEP = f"the chat template nests data more than {MAX_NESTING} levels deep"
 
 
@@ -58,7 +63,7 @@ class Budget:
 
     def __init__(self, n_items: int, n_bytes: int, now: Callable[[], datetime.datetime]) -> None:
         self.steps = MAX_STEPS + STEPS_PER_ITEM * n_items + STEPS_PER_BYTE * n_bytes
-        self.bytes = MAX_BYTES + BYTES_PER_BYTE * n_bytes
+        self.bytes = MAX_BYTES + BYTES_PER_BYTE * n_bytes + BYTES_PER_ITEM * n_items
         self.depth = 0
         self.now = now
         # the value keeps the container alive, so that its id stays its own
@@ -99,6 +104,9 @@ class Budget:
             if known is not None:
                 return known[1:]
         elif not isinstance(value, _VIEWS):
+            if isinstance(value, int):
+                # the time to write it as text
+                return _OBJECT + (value.bit_length() ** 2 >> 10), 0
             return (len(value) * _OBJECT if isinstance(value, (range, bytes)) else _OBJECT), 0
         if level > MAX_NESTING:
             raise ChatTemplateLimitError(_TOO_DEEP)
@@ -132,7 +140,16 @@ class Budget:
         if isinstance(value, str):
             self.allocate(value.__sizeof__())
         elif isinstance(value, _CONTAINERS):
-            self.allocate(_OBJECT + _ITEM * len(value))
+            self.allocate(_OBJECT + (_ENTRY if isinstance(value, dict) else _ITEM) * len(value))
+
+    def search(self, n: int, m: int) -> None:
+        """Take the steps of a search for `m` characters in `n`, which for short ones can look at `n * m`."""
+        self.touch(n * min(m, _SHORT_NEEDLE) if n < _SHORT_TEXT or m < _TINY_NEEDLE else 4 * n)
+
+    def hash_keys(self, keys: Any) -> None:
+        """Take the steps of a table with these keys; those of numbers can be made to collide, those of texts can't."""
+        n = sum(1 for key in keys if not isinstance(key, str))
+        self.step(1 + n * n // 16)
 
 
 _current: ContextVar[Budget] = ContextVar("llamacy_chat_budget")
@@ -142,7 +159,14 @@ end = _current.reset
 
 
 def counted(items: Iterator[Any]) -> Iterator[Any]:
-    """Take a step for each item of an iterator."""
+    """Return an iterator that takes steps for each item of another."""
+    budget = current()
+    budget.step(_OBJECT)
+    budget.allocate(_GENERATOR)
+    return _counted(items)
+
+
+def _counted(items: Iterator[Any]) -> Iterator[Any]:
     budget = current()
     for item in items:
         budget.step(_COUNTED_STEPS)

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Sequence
 
 from llamacy.chat.classic_sources import FORMATS, ClassicFormat
+from llamacy.chat.plain import short
 from llamacy.chat.template import ChatTemplate
 
 _formats = dict(FORMATS)
@@ -51,7 +52,7 @@ def classic_template(name: str, *, bos_token: str = "", eos_token: str = "") -> 
     if found is None:
         near = difflib.get_close_matches(name.lower(), names, n=3, cutoff=0.5)
         hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"known are {', '.join(names)}"
-        raise ValueError(f"there is no chat format {name!r:.100}; {hint}")
+        raise ValueError(f"there is no chat format {short(name)}; {hint}")
     return ChatTemplate(found.jinja(), bos_token=bos_token, eos_token=eos_token, name=name, stop=found.stop)
 
 
@@ -79,11 +80,11 @@ def register_chat_format(name: str, source: str, stop: Sequence[str] = ()) -> No
     May be called by several threads at once.
     """
     if not isinstance(name, str) or not name:
-        raise TypeError(f"the name of a chat format is a text that isn't empty, not {name!r:.100}")
+        raise TypeError(f"the name of a chat format is a text that isn't empty, not {short(name)}")
     if isinstance(stop, str) or not all(isinstance(text, str) and text for text in stop):
-        raise TypeError(f"stop must be texts that aren't empty, not {stop!r:.100}")
+        raise TypeError(f"stop must be texts that aren't empty, not {short(stop)}")
     ChatTemplate(source, name=name)
     with _lock:
         if name in _formats:
-            raise ValueError(f"there is a chat format {name!r:.100} already; choose another name")
+            raise ValueError(f"there is a chat format {short(name)} already; choose another name")
         _formats[name] = ClassicFormat(source=source, stop=tuple(stop))

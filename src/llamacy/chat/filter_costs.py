@@ -54,6 +54,7 @@ def _join(given: Given, named: Named) -> None:
 def _replace(given: Given, named: Named) -> None:
     old, new = (str(_argument(given, named, index, name, "")) for index, name in ((1, "old"), (2, "new")))
     count = _argument(given, named, 3, "count", None)
+    current().search(len(str(given[0])), len(old))
     current().allocate(replaced_size(str(given[0]), old, new, -1 if count is None else count))
 
 
@@ -105,6 +106,21 @@ def _square(given: Given, named: Named) -> None:  # noqa: ARG001
     current().touch(weight * weight // 32)
 
 
+def _sorted(given: Given, named: Named) -> None:  # noqa: ARG001
+    # about the logarithm of 100,000 comparisons for each item
+    current().touch(16 * current().weigh(given[0]))
+
+
+def _unique(given: Given, named: Named) -> None:  # noqa: ARG001
+    current().hash_keys(given[0] if hasattr(given[0], "__len__") else ())
+
+
+def _trim(given: Given, named: Named) -> None:
+    characters = _argument(given, named, 1, "chars", None)
+    if isinstance(characters, str):
+        current().touch(len(str(given[0])) * len(characters))
+
+
 def _urlencode(given: Given, named: Named) -> None:  # noqa: ARG001
     # character by character, in Python
     current().touch(32 * current().weigh(given[0]))
@@ -120,18 +136,23 @@ _WIDTHS = {
 }
 _CHARGES: dict[str, Callable[[Given, Named], None]] = {
     "batch": _batch,
+    "dictsort": _sorted,
     "filesizeformat": _number,
     "float": _number,
     "format": _format,
+    "groupby": _sorted,
     "indent": _indent,
     "int": _number,
     "join": _join,
     "pprint": _square,
     "replace": _replace,
     "round": _round,
+    "sort": _sorted,
     "striptags": _square,
     "sum": _sum,
+    "trim": _trim,
     "truncate": _truncate,
+    "unique": _unique,
     "urlencode": _urlencode,
     "urlize": _square,
     "wordwrap": _wordwrap,

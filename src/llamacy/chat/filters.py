@@ -150,12 +150,30 @@ def _deep(value: Any) -> Any:
     return value
 
 
+def _contains(needle: Any, haystack: Any) -> bool:
+    haystack = _listed(haystack)
+    budget = current()
+    if isinstance(haystack, str) and isinstance(needle, str):
+        budget.search(len(haystack), len(needle))
+    else:
+        budget.read(needle)
+        if not isinstance(haystack, dict):
+            budget.read(haystack)
+    return needle in haystack
+
+
 def _haystack(value: Any) -> Any:
-    return value if isinstance(value, dict) else _deep(value)
+    if isinstance(value, dict):
+        return value
+    if isinstance(value, str):
+        current().search(len(value), len(value))
+    return _deep(value)
 
 
 def _sliced(value: Any) -> Any:
-    if hasattr(value, "__len__"):
+    if isinstance(value, str):
+        current().made(value)
+    elif hasattr(value, "__len__"):
         current().allocate(8 * len(value))
     return value
 
@@ -170,6 +188,7 @@ def filters() -> dict[str, Callable[..., Any]]:
         guards.TEST: _test,
         guards.CONCAT: _concat,
         guards.DEEP: _deep,
+        guards.CONTAINS: _contains,
         guards.IN: _haystack,
         guards.SLICE: _sliced,
     }
@@ -185,4 +204,5 @@ def tests() -> dict[str, Callable[..., Any]]:
             made[name] = _arithmetic_test(function)
         else:
             made[name] = function if name in _CHEAP_TESTS else _counting_test(function)
+    made["in"] = _contains
     return made

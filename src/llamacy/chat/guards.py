@@ -11,7 +11,9 @@ from llamacy.chat.budget import BYTES_PER_STEP
 from llamacy.errors import ChatTemplateLimitError
 
 # no template can spell these names
-STEP, TEST, CONCAT, DEEP, IN, SLICE = (f"llamacy:{name}" for name in ("step", "test", "concat", "deep", "in", "slice"))
+STEP, TEST, CONCAT, DEEP, CONTAINS, IN, SLICE = (
+    f"llamacy:{name}" for name in ("step", "test", "concat", "deep", "contains", "in", "slice")
+)
 
 #: Nodes that the syntax tree of a template may have; the largest known one has 5,000.
 MAX_NODES = 25_000
@@ -21,7 +23,20 @@ MAX_TREE_DEPTH = 200
 N = TypeVar("N", bound=nodes.Node)
 
 _BODIES = (nodes.For, nodes.Macro, nodes.CallBlock, nodes.Block)
-_MIN_PASS = 8
+_CONTAINS = ("in", "notin")
+_MIN_PASS = 16
+# what takes more time or memory than other nodes
+_HEAVY: dict[type[nodes.Node], int] = {
+    nodes.Macro: 64,
+    nodes.CallBlock: 64,
+    nodes.For: 32,
+    nodes.Dict: 16,
+    nodes.Getattr: 4,
+    nodes.Getitem: 4,
+    nodes.List: 4,
+    nodes.Name: 2,
+    nodes.Tuple: 4,
+}
 
 
 def guard(tree: nodes.Template) -> nodes.Template:
@@ -53,6 +68,7 @@ def _size(body: list[nodes.Node]) -> int:
         n_nodes += 1
         if isinstance(node, nodes.Const) and isinstance(node.value, str):
             n_nodes += len(node.value) // BYTES_PER_STEP
+        n_nodes += _HEAVY.get(type(node), 0)
         if isinstance(node, nodes.For):
             rest += [node.iter, *node.else_]
         elif isinstance(node, nodes.CallBlock):
@@ -69,8 +85,8 @@ def _placed(made: N, like: nodes.Node) -> N:
     return made
 
 
-def _filter(node: Any, name: str) -> nodes.Filter:
-    return _placed(nodes.Filter(node, name, [], [], None, None), node)
+def _filter(node: Any, name: str, *args: nodes.Expr) -> nodes.Filter:
+    return _placed(nodes.Filter(node, name, list(args), [], None, None), node)
 
 
 def _step(like: nodes.Node, n: int) -> nodes.ExprStmt:
@@ -116,23 +132,19 @@ class _Guard(NodeTransformer):
         self.generic_visit(node)
         return _filter(_placed(nodes.List(node.nodes), node), CONCAT)
 
-    def visit_Compare(self, node: nodes.Compare) -> nodes.Compare:  # noqa: N802
+    def visit_Compare(self, node: nodes.Compare) -> nodes.Expr:  # noqa: N802
         """Count what a comparison of two values touches."""
         self.generic_visit(node)
-        pairs = list(zip([node.expr, *(operand.expr for operand in node.ops)], node.ops, strict=False))
-        if all(operand.op not in ("in", "notin") for operand in node.ops):
-            if any(_is_small(left) or _is_small(operand.expr) for left, operand in pairs) and len(pairs) == 1:
+        (operand, *more) = node.ops
+        if not more:
+            if _is_small(operand.expr) or (_is_small(node.expr) and operand.op not in _CONTAINS):
                 return node
-            node.expr = _filter(node.expr, DEEP)
-            for operand in node.ops:
-                operand.expr = _filter(operand.expr, DEEP)
-            return node
-        if len(pairs) == 1 and _is_small(node.ops[0].expr):
-            return node
-        if not _is_small(node.expr):
-            node.expr = _filter(node.expr, DEEP)
+            if operand.op in _CONTAINS:
+                found = _filter(node.expr, CONTAINS, operand.expr)
+                return found if operand.op == "in" else _placed(nodes.Not(found), node)
+        node.expr = _filter(node.expr, DEEP)
         for operand in node.ops:
-            operand.expr = _filter(operand.expr, IN if operand.op in ("in", "notin") else DEEP)
+            operand.expr = _filter(operand.expr, IN if operand.op in _CONTAINS else DEEP)
         return node
 
     def visit_Getitem(self, node: nodes.Getitem) -> nodes.Getitem:  # noqa: N802

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from llamacy.chat.plain import Plain, object_fields
+from llamacy.chat.plain import Plain, object_fields, short
 from llamacy.chat.template import ChatTemplate
 from llamacy.errors import ChatTemplateError
 
@@ -105,7 +105,7 @@ class _Normaliser:
             raise (ValueError if role is None else TypeError)(f"{where}.role {what}")
         known = self.traits.words if self.traits else frozenset()
         if role not in ROLES and role not in known:
-            raise ValueError(f"{where}.role is {role!r}; known roles are {', '.join(sorted(ROLES))}")
+            raise ValueError(f"{where}.role is {short(role)}; known roles are {', '.join(sorted(ROLES))}")
         if role == "developer" and self.traits and role not in known:
             return "system"
         return "tool" if role == "function" else str(role)
@@ -149,9 +149,9 @@ class _Normaliser:
         elif kind == "refusal":
             fields, kind = {"text": fields.get("refusal")}, "text"
         if kind == "text" and not isinstance(fields.get("text"), str):
-            raise TypeError(f"{where}.text must be a text, not {fields.get('text')!r:.100}")
+            raise TypeError(f"{where}.text must be a text, not {short(fields.get('text'))}")
         if kind != "text" and (self.traits is None or kind not in self.traits.words):
-            raise ValueError(f"{where}.type is {kind!r:.100}, which is neither text nor a medium")
+            raise ValueError(f"{where}.type is {short(kind)}, which is neither text nor a medium")
         copied: dict[str, Any] = Plain().copy({**fields, "type": kind}, where)
         return copied
 
@@ -173,7 +173,7 @@ class _Normaliser:
         function = _fields(call.get("function"), f"{where}.function")
         name = function.get("name")
         if not isinstance(name, str) or not name:
-            raise ValueError(f"{where}.function.name must be a text that isn't empty, not {name!r:.100}")
+            raise ValueError(f"{where}.function.name must be a text that isn't empty, not {short(name)}")
         more = {key: value for key, value in call.items() if value is not None and key not in ("type", "function")}
         made: dict[str, Any] = Plain().copy(more, where)
         arguments = self._arguments(function.get("arguments"), f"{where}.function.arguments")
@@ -206,7 +206,7 @@ def _fields(value: Any, where: str) -> dict[str, Any]:
         fields = dumped
     for key in fields:
         if not isinstance(key, str):
-            raise TypeError(f"{where} has a key that is no text: {key!r:.100}")
+            raise TypeError(f"{where} has a key that is no text: {short(key)}")
     return fields
 
 
@@ -223,10 +223,10 @@ def _parsed(arguments: str, where: str) -> dict[str, Any]:
         parsed = json.loads(arguments)
     except (ValueError, RecursionError) as error:
         raise ValueError(
-            f"{where} is no JSON ({error}); the chat template needs an object: {arguments!r:.200}"
+            f"{where} is no JSON ({error}); the chat template needs an object: {short(arguments)}"
         ) from error
     if not isinstance(parsed, dict):
-        raise ValueError(f"{where} must be a JSON object for this chat template, not {arguments!r:.200}")
+        raise ValueError(f"{where} must be a JSON object for this chat template, not {short(arguments)}")
     return parsed
 
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import reprlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from llamacy.chat.budget import MAX_NESTING
+
+#: Values that a request may hold; lists that hold the same list again and again have no other end.
+MAX_ITEMS = 1_000_000
 
 _EXACT = (str, int, float, bool, type(None))
 
@@ -45,6 +49,8 @@ class Plain:
             It holds itself, or nests too deep.
         """
         self.n_items += 1
+        if self.n_items > MAX_ITEMS:
+            raise ValueError(f"{where} holds more than {MAX_ITEMS} values")
         kind = type(value)
         if kind is str:
             self.n_bytes += len(value)
@@ -105,3 +111,13 @@ def object_fields(value: Any) -> dict[str, Any] | None:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     return None
+
+
+_short = reprlib.Repr()
+_short.maxlevel = 2
+_short.maxstring = _short.maxother = 120
+
+
+def short(value: Any) -> str:
+    """Return a value as text for an error, cut where it is long or nests."""
+    return _short.repr(value)

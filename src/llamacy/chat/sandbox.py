@@ -27,6 +27,8 @@ from llamacy.errors import ChatTemplateLimitError
 
 _MAX_DATE_FORMAT = 200
 _CALL_STEPS = 32
+_CALL_BYTES = 256
+_FORMAT_BYTES = 4096
 _MACRO_STEPS = 100
 _DICT_ATTRIBUTES = frozenset(dir(dict))
 _MISSING = object()
@@ -76,10 +78,16 @@ class _Dict:
     """`dict(...)` and `dict.fromkeys(...)`, without the type itself."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> dict[Any, Any]:
+        if args and not isinstance(args[0], dict):
+            pairs = list(args[0])
+            current().hash_keys(pair[0] for pair in pairs if isinstance(pair, (list, tuple, str)) and len(pair))
+            args = (pairs, *args[1:])
         return dict(*args, **kwargs)
 
     def fromkeys(self, keys: Iterable[Any], value: Any = None) -> dict[Any, Any]:
         """Return a dict with the same value for all keys."""
+        keys = list(keys)
+        current().hash_keys(keys)
         return dict.fromkeys(keys, value)
 
 
@@ -169,6 +177,7 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
             and value.__name__ in ("format", "format_map")
             and isinstance(value.__self__, str)
         ):
+            current().allocate(_FORMAT_BYTES)
             return format_function(self, value)
         return None
 
@@ -181,9 +190,13 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
             return call_method(obj.__self__, obj, args, kwargs)
         budget.step(_CALL_STEPS + 4 * len(args) + 4 * len(kwargs))
         if not isinstance(obj, (Macro, LoopContext, BlockReference)):
+            budget.allocate(_CALL_BYTES + 8 * len(args))
             for value in args:
                 budget.read(value)
-            return super().call(context, obj, *args, **kwargs)
+                budget.made(value)
+            result = super().call(context, obj, *args, **kwargs)
+            budget.made(result)
+            return result
         budget.step(_MACRO_STEPS)
         budget.depth += 1
         if budget.depth > MAX_DEPTH:
@@ -206,7 +219,7 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
             elif operator == "*":
                 _check_repeat(left.__sizeof__(), right)
         elif isinstance(left, int) and isinstance(right, int):
-            budget.step(1)
+            budget.step(8)
             _check_integers(operator, left, right)
         elif operator == "*" and (isinstance(left, Sequence) or isinstance(right, Sequence)):
             left_is_data = isinstance(left, Sequence)

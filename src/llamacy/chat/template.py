@@ -13,7 +13,7 @@ from jinja2 import meta
 
 from llamacy.chat import budget
 from llamacy.chat.continuation import cut_after_final_message, mark_final_message
-from llamacy.chat.plain import Plain
+from llamacy.chat.plain import Plain, short
 from llamacy.chat.sandbox import Refusal, environment
 from llamacy.chat.traits import TemplateTraits, probe
 from llamacy.errors import ChatTemplateError, ChatTemplateLimitError
@@ -75,7 +75,7 @@ class ChatTemplate:
         tokens = {**(special_tokens or {}), "bos_token": bos_token, "eos_token": eos_token}
         for key, value in tokens.items():
             if not isinstance(value, str):
-                raise TypeError(f"{key} must be a text (empty when the vocabulary has none), not {value!r}")
+                raise TypeError(f"{key} must be a text (empty when the vocabulary has none), not {short(value)}")
             if key in _RENDER_NAMES:
                 raise ValueError(f"special_tokens can't hold {key!r}, which the messages come under")
         self._source = source

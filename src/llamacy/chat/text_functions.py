@@ -24,7 +24,8 @@ _METHODS: dict[type, frozenset[str]] = {
     ),
     # the lists are copies, so templates may change them; some that ship with llama.cpp do
     list: frozenset(["append", "copy", "count", "index", "pop"]),
-    tuple: frozenset(["count", "index"]),
+    # the last two are of what `groupby` makes
+    tuple: frozenset(["count", "index", "grouper", "list"]),
     dict: frozenset(["copy", "get", "items", "keys", "values"]),
     range: frozenset(["count", "index"]),
     int: frozenset(["bit_length", "conjugate", "is_integer"]),
@@ -36,6 +37,9 @@ _METHODS: dict[type, frozenset[str]] = {
 _CONSTANT = frozenset(["get", "items", "keys", "values"])
 _ENCODINGS = frozenset(["utf-8", "utf8", "ascii", "latin-1"])
 _DIGITS = re.compile(r"\d+")
+_SEARCHES = frozenset(
+    ["count", "find", "index", "partition", "replace", "rfind", "rindex", "rpartition", "rsplit", "split"]
+)
 _WIDER = frozenset(["center", "ljust", "rjust", "zfill"])
 
 
@@ -165,7 +169,12 @@ def _check_text_method(owner: str, name: str, args: tuple[Any, ...], kwargs: dic
         tab = (*args, *kwargs.values(), 8)[0]
         check_width(tab, "a tab of")
         budget.allocate(owner.count("\t") * (tab if isinstance(tab, int) else 8))
-    elif name == "replace":
+    elif name in _SEARCHES and args and isinstance(args[0], str):
+        budget.search(len(owner), len(args[0]))
+    elif name in ("strip", "lstrip", "rstrip") and args and isinstance(args[0], str):
+        # each character at an end is looked for among all those of the argument
+        budget.touch(len(owner) * len(args[0]))
+    if name == "replace":
         budget.allocate(replaced_size(owner, *args[:2], *args[2:3], *kwargs.values()) if len(args) > 1 else 0)
     elif name == "join" and args:
         n = len(args[0]) if hasattr(args[0], "__len__") else 0

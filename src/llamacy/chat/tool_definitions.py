@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from llamacy.chat.plain import Plain, object_fields
+from llamacy.chat.plain import Plain, object_fields, short
 
 #: What the name of a tool may be: OpenAI's rule, with dots and slashes as MCP servers have them.
 NAME = re.compile(r"[A-Za-z0-9_.\-/]{1,128}\Z")
@@ -63,7 +63,7 @@ def _tool(tool: Any, where: str) -> dict[str, Any]:
     if "function" in fields:
         kind = fields.get("type", "function")
         if kind != "function":
-            raise ValueError(f"{where}.type must be 'function', not {kind!r:.100}")
+            raise ValueError(f"{where}.type must be 'function', not {short(kind)}")
         function = _copied(fields["function"], f"{where}.function")
     else:
         if fields.pop("type", "function") != "function":
@@ -72,7 +72,7 @@ def _tool(tool: Any, where: str) -> dict[str, Any]:
     name = function.get("name")
     if not isinstance(name, str) or not NAME.match(name):
         raise ValueError(
-            f"{where} has the name {name!r:.150}; a name has 1 to 128 letters, digits or any of '_', '-', '.', '/'"
+            f"{where} has the name {short(name)}; a name has 1 to 128 letters, digits or any of '_', '-', '.', '/'"
         )
     where = f"{where} ({name})"
     description = function.get("description")
@@ -107,7 +107,7 @@ def _parameters(parameters: Any, where: str) -> dict[str, Any]:
     if not isinstance(parameters, dict):
         raise TypeError(f"{where}: the parameters must be a JSON Schema of an object, not {type(parameters).__name__}")
     if parameters.get("type", "object") != "object":
-        raise ValueError(f"{where}: the parameters must be of type 'object', not {parameters['type']!r:.100}")
+        raise ValueError(f"{where}: the parameters must be of type 'object', not {short(parameters['type'])}")
     made = parameters if "type" in parameters else {"type": "object", **parameters}
     if made.get("properties") is None and not _REFERENCES & made.keys():
         made["properties"] = {}
@@ -121,5 +121,5 @@ def _copied(value: Any, where: str) -> dict[str, Any]:
     copied: dict[str, Any] = Plain().copy(fields, where)
     for key in copied:
         if not isinstance(key, str):
-            raise TypeError(f"{where} has a key that is no text: {key!r:.100}")
+            raise TypeError(f"{where} has a key that is no text: {short(key)}")
     return copied
