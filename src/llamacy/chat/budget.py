@@ -45,6 +45,7 @@ _OBJECT = 64
 _COUNTED_STEPS = 16
 # below these CPython's search is not linear (Objects/stringlib/fastsearch.h)
 _SHORT_TEXT, _SHORT_NEEDLE, _TINY_NEEDLE = 30_000, 100, 6
+_TOO_LONG = "the chat template takes too many steps; it loops too long, or works on too much data"
 _TOO_DEEP = f"the chat template nests data more than {MAX_NESTING} levels deep"
 
 
@@ -69,24 +70,28 @@ class Budget:
         # the value keeps the container alive, so that its id stays its own
         self._weights: dict[int, tuple[Any, int, int]] = {}
 
+    # these three are called for all that a template does, so none calls another
+
     def step(self, n: int) -> None:
         """Take `n` steps."""
         self.steps -= n
         if self.steps < 0:
-            raise ChatTemplateLimitError(
-                "the chat template takes too many steps; it loops too long, or works on too much data"
-            )
+            raise ChatTemplateLimitError(_TOO_LONG)
 
     def touch(self, n_bytes: int) -> None:
         """Take the steps that it costs to read or write `n_bytes`."""
-        self.step(1 + n_bytes // BYTES_PER_STEP)
+        self.steps -= 1 + n_bytes // BYTES_PER_STEP
+        if self.steps < 0:
+            raise ChatTemplateLimitError(_TOO_LONG)
 
     def allocate(self, n_bytes: int) -> None:
         """Take `n_bytes`, before they are allocated where that is possible."""
         self.bytes -= n_bytes
         if self.bytes < 0:
             raise ChatTemplateLimitError("the chat template makes more text or data than allowed")
-        self.touch(n_bytes)
+        self.steps -= 1 + n_bytes // BYTES_PER_STEP
+        if self.steps < 0:
+            raise ChatTemplateLimitError(_TOO_LONG)
 
     def weigh(self, value: Any) -> int:
         """Return about how many bytes all work on a value touches, whatever it is made of.
@@ -133,7 +138,7 @@ class Budget:
 
     def read(self, value: Any) -> None:
         """Take the steps of work that touches all of a value."""
-        self.touch(self.weigh(value))
+        self.touch(value.__sizeof__() if isinstance(value, str) else self._measure(value, 0)[0])
 
     def made(self, value: Any) -> None:
         """Take the bytes of a value that was made."""

@@ -52,10 +52,11 @@ def _join(given: Given, named: Named) -> None:
 
 
 def _replace(given: Given, named: Named) -> None:
-    old, new = (str(_argument(given, named, index, name, "")) for index, name in ((1, "old"), (2, "new")))
+    text = str(given[0])
+    old, new = str(_argument(given, named, 1, "old", "")), str(_argument(given, named, 2, "new", ""))
     count = _argument(given, named, 3, "count", None)
-    current().search(len(str(given[0])), len(old))
-    current().allocate(replaced_size(str(given[0]), old, new, -1 if count is None else count))
+    current().search(len(text), len(old))
+    current().allocate(replaced_size(text, old, new, -1 if count is None else count))
 
 
 def _format(given: Given, named: Named) -> None:

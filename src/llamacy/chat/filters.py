@@ -16,6 +16,7 @@ from llamacy.chat.budget import counted, current
 from llamacy.chat.filter_costs import charge_filter, is_charged
 from llamacy.errors import ChatTemplateLimitError
 
+_EAGER = frozenset([str, int, float, bool, type(None), list, dict, tuple, range])
 _FILTER_STEPS = 8
 # these look at nothing but the type, or hand on what they were given
 _CHEAP = frozenset(["count", "d", "default", "first", "items", "last", "length", "random", "safe", "attr"])
@@ -29,16 +30,23 @@ _ARITHMETIC_TESTS = frozenset(["divisibleby", "even", "odd"])
 _MAX_INDENT = 16
 
 
+def _is_lazy(value: Any) -> bool:
+    """Return whether a value makes its items one by one."""
+    # asking for the type of most values is faster than asking an abstract class
+    return type(value) not in _EAGER and isinstance(value, Iterator) and not isinstance(value, LoopContext)
+
+
 def _listed(value: Any) -> Any:
     """Return a list for an iterator, so that its items can be weighed."""
-    return list(value) if isinstance(value, Iterator) and not isinstance(value, LoopContext) else value
+    return list(value) if _is_lazy(value) else value
 
 
 def _counting(name: str, function: Any) -> Callable[..., Any]:
     """Return a filter that takes from the budget what it costs."""
     first = 1 if hasattr(function, "jinja_pass_arg") else 0
     charged = is_charged(name)
-    is_simple = not first and not charged
+    # with nothing but a text they make about as much as they are given
+    is_simple = not first and (not charged or name == "trim")
 
     @wraps(function)
     def cheap(*args: Any, **kwargs: Any) -> Any:
@@ -64,7 +72,7 @@ def _counting(name: str, function: Any) -> Callable[..., Any]:
         if charged:
             charge_filter(name, given, kwargs)
         result = function(*args[:first], *given, **kwargs)
-        if isinstance(result, Iterator):
+        if _is_lazy(result):
             return counted(result)
         budget.made(result)
         return result

@@ -209,6 +209,9 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:  # noqa: ARG002
         """Compute `left operator right`."""
         budget = current()
+        if type(left) is str and type(right) is str and operator == "+":
+            budget.allocate(left.__sizeof__() + right.__sizeof__())
+            return left + right
         if isinstance(left, bytes) or isinstance(right, bytes):
             raise SecurityError("templates can't compute with bytes")
         if isinstance(left, str):
