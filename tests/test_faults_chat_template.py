@@ -148,3 +148,21 @@ def test_st_025_template_with_bos_makes_exactly_one() -> None:
         if not template.traits.takes_text or "firefunction" in name or "translategemma" in name:
             continue
         assert render(template, [USER], tools=[], documents=[]).count("<s>") <= 1, name
+
+
+@pytest.mark.model
+def test_st_025_prompt_of_smollm2_is_what_its_makers_write(smollm2_model: Any) -> None:
+    vocab = smollm2_model.vocab
+    bos, eos = (vocab.text(token) for token in (vocab.bos, vocab.eos))
+    template = ChatTemplate(smollm2_model.chat_template(), bos_token=bos, eos_token=eos)
+    prompt = render(template, [{"role": "user", "content": "Hello"}])
+    # the system message is the template's own
+    assert prompt == (
+        "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n"
+        "<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n"
+    )
+    tokens = vocab.tokenize(prompt, add_special=False, parse_special=True)
+    # its BOS is what begins every message
+    assert (bos, eos) == ("<|im_start|>", "<|im_end|>")
+    assert list(tokens).count(vocab.bos) == 3
+    assert tokens[0] == vocab.bos
