@@ -113,6 +113,21 @@ def test_deep_text_is_content(text: str) -> None:
             assert named_format(name).parse(before + text, TOOLS) == ParsedMessage(before + text)
 
 
+@pytest.mark.parametrize(
+    ("name", "opener"),
+    [
+        ("mistral", "[TOOL_CALLS]"),
+        ("qwen3-coder", "<function="),
+        ("glm", "<tool_call>"),
+        ("lfm2", "<|tool_call_start|>"),
+    ],
+)
+def test_name_without_end_is_content_before_the_text_ends(name: str, opener: str) -> None:
+    parser = named_format(name).parser()
+    events = [*parser.feed(opener), *parser.feed("x" * 1000), *parser.feed("y")]
+    assert ParsedMessage.of(events).content == opener + "x" * 1000 + "y"
+
+
 # white space
 
 

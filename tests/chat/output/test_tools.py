@@ -49,6 +49,13 @@ def test_types_of_a_schema(schema: object, types: set[str]) -> None:
     assert types_of(schema, ROOT) == types
 
 
+@pytest.mark.timeout(20)
+def test_types_of_a_circle_with_many_ways_are_found_at_once() -> None:
+    root = {"$defs": {"a": {"anyOf": [{"$ref": "#/$defs/a"}] * 9}}}
+    assert types_of({"$ref": "#/$defs/a"}, root) == set()
+
+
+@pytest.mark.timeout(20)
 def test_types_of_many_combinations_are_found_at_once() -> None:
     """A schema of which each level names the next one twice has 2**40 ways through it."""
     root = {"$defs": {str(n): {"anyOf": [{"$ref": f"#/$defs/{n + 1}"}] * 2} for n in range(40)}}
@@ -99,3 +106,7 @@ def test_any_function_is_known_when_none_is_told() -> None:
 )
 def test_value_without_quotes_has_the_type_of_its_parameter(text: str, types: set[str], value: str) -> None:
     assert json_value(text, frozenset(types)) == value
+
+
+def test_value_that_is_said_to_be_no_string_is_none() -> None:
+    assert json_value("1.5", frozenset({"integer", "string"}), is_other=True) == "1.5"

@@ -131,9 +131,10 @@ class TagLayout(Layout):
                     _close(turn, word, thinking)
                     is_start = True
                     continue
-                if syntax is not None and character and character in syntax.bare and not turn.calls.count:
+                if syntax is not None and character and character in syntax.bare:
+                    count = turn.calls.count
                     yield from turn.call("")
-                    is_start = turn.calls.count > 0
+                    is_start = turn.calls.count > count
                     word = None
                     continue
             word = yield from source.until(words, content.write)
