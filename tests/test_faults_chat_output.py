@@ -105,7 +105,7 @@ def test_ct_015_only_a_tag_within_a_pair_of_marks_is_quoted(text: str, reasoning
     assert ParsedMessage.of(streamed(HERMES.parser(), text)) == message
 
 
-@pytest.mark.parametrize("text", ["<think>a</think>b", "<think>\na\n</think>\n\nb ", "a</think>b"])
+@pytest.mark.parametrize("text", ["<think>a</think>b", "\na</think>b", "<think>\na\n</think>\n\nb ", "a</think>b"])
 @pytest.mark.parametrize("prompt_suffix", ["", "<think>\n"])
 def test_ct_017_thinking_that_is_not_told_apart_keeps_its_tags(text: str, prompt_suffix: str) -> None:
     whole = HERMES.parse(text, reasoning="none", prompt_suffix=prompt_suffix)
