@@ -182,6 +182,8 @@ def test_calls_within_thinking_are_thought() -> None:
 def test_thinking_comes_again_after_a_call() -> None:
     message = HERMES.parse(f"<think>a</think>{CALL}<think>b</think>c", TOOLS)
     assert (message.reasoning_content, message.content) == ("a\nb", "c")
+    message = HERMES.parse(f"<think>\n</think>{CALL}<think>b</think>c", TOOLS)
+    assert (message.reasoning_content, message.content) == ("b", "c")
 
 
 def test_think_tag_is_understood_when_the_template_does_not_say_so() -> None:

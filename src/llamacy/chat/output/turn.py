@@ -46,7 +46,7 @@ class Turn:
         self.calls = Calls(self.source, self.events, self.content, tools, make_id)
         self.syntax = output_format.syntax if parse_tools else None
         self.parse_reasoning = parse_reasoning
-        self._thoughts = 0
+        self._has_thoughts = False
 
     def think(self, start: str, ends: Markers) -> Steps[str | None]:
         """Read thinking to its end.
@@ -93,14 +93,13 @@ class Turn:
 
     def reasoning(self) -> Prose:
         """Return where the next part of the thinking goes; parts are lines of their own."""
-        is_first = self._thoughts == 0
-        self._thoughts += 1
+        has_begun = False
 
         def write(text: str) -> None:
-            nonlocal is_first
-            if not is_first:
+            nonlocal has_begun
+            if text and self._has_thoughts and not has_begun:
                 text = "\n" + text
-                is_first = True
+            has_begun = self._has_thoughts = True
             self.events.reasoning(text)
 
         return Prose(write, trimmed=True)
