@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,6 +15,7 @@ from llamacy.generate.complete import checked_logprobs
 from llamacy.generate.formats import format_grammar
 from llamacy.generate.logprobs import LogprobWriter
 from llamacy.generate.prompts import prompt_tokens
+from llamacy.generate.tool_text import with_tools_in_text
 from llamacy.generate.tools import ToolChoice, call_grammar
 
 if TYPE_CHECKING:
@@ -121,9 +123,9 @@ class ChatRequest:
         tools = normalise_tools(arguments.functions if legacy else arguments.tools)
         choice = ToolChoice(tools, arguments.function_call if legacy else arguments.tool_choice)
         template = templates.template(for_tools=bool(tools))
-        self.prompt = _rendered(template, messages, tools, arguments)
-        suffix = self.prompt[-_SUFFIX:]
         output = _output_format(template)
+        self.prompt = _rendered(template, output, messages, tools, choice, arguments)
+        suffix = self.prompt[-_SUFFIX:]
         grammar = _grammar(choice, output, arguments, request, suffix)
         # without tools and thinking there is nothing to tell apart
         parses = choice.enabled or bool(output.layout.words)
@@ -163,10 +165,18 @@ class ChatRequest:
 
 
 def _rendered(
-    template: ChatTemplate, messages: Sequence[Any], tools: list[dict[str, Any]], arguments: ChatArguments
+    template: ChatTemplate,
+    output: OutputFormat,
+    messages: Sequence[Any],
+    tools: list[dict[str, Any]],
+    choice: ToolChoice,
+    arguments: ChatArguments,
 ) -> str:
     from llamacy.chat.messages import normalise_messages
 
+    if tools or any(_has_calls(message) for message in messages if isinstance(messages, (list, tuple))):
+        told = choice.callable if choice.enabled else ()
+        messages = with_tools_in_text(normalise_messages(messages), told, template, output)
     return template.render(
         normalise_messages(messages, template),
         tools=tools or None,
@@ -174,8 +184,25 @@ def _rendered(
         add_generation_prompt=arguments.add_generation_prompt and not arguments.continue_final_message,
         continue_final_message=arguments.continue_final_message,
         keep_null=True,
-        **(arguments.chat_template_kwargs or {}),
+        **{**_further_variables(template, tools), **(arguments.chat_template_kwargs or {})},
     )
+
+
+def _further_variables(template: ChatTemplate, tools: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return what templates of older models want beside the tools: FireFunction's reads their JSON as `functions`."""
+    if not tools or "functions" not in template.variables:
+        return {}
+    now = datetime.datetime.now(datetime.timezone.utc)
+    return {
+        "functions": json.dumps([tool["function"] for tool in tools], indent=4, ensure_ascii=False),
+        "datetime": now.strftime("%b %d %Y %H:%M:%S GMT"),
+    }
+
+
+def _has_calls(message: Any) -> bool:
+    """Whether a message is about calls of tools, in any of the shapes that messages have."""
+    get = message.get if isinstance(message, Mapping) else lambda name: getattr(message, name, None)
+    return bool(get("tool_calls") or get("function_call") or get("role") in {"tool", "function"})
 
 
 def _output_format(template: ChatTemplate) -> OutputFormat:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from llamacy.chat.output.grammar import Rules, escape, literal
@@ -130,6 +130,16 @@ class JsonCalls(Syntax):
         arguments = json.dumps({key: value}, ensure_ascii=False)
         return f"{before}{self._head(name)}{arguments}}}{after}".replace("{id}", "0")
 
+    def written(self, calls: Sequence[tuple[str, str]]) -> str:
+        """Return calls as text, see `Syntax.written`."""
+        before, after = self._around
+        objects = [
+            f"{self._head(name)}{arguments}}}".replace("{id}", str(at)) for at, (name, arguments) in enumerate(calls)
+        ]
+        if self.array or self.together:
+            return before + (self.array[1] if self.array else self.join).join(objects) + after
+        return self.join.join(before + one + after for one in objects)
+
     def grammar(self, rules: Rules, parallel: bool) -> str:
         """Add rules for calls, see `Syntax.grammar`."""
         rules.add("call", " | ".join(self._call(rules, index) for index in range(len(rules.functions))))
@@ -154,7 +164,7 @@ class JsonCalls(Syntax):
         return f'{{{self.first}"{self.keys[0]}": {quoted}, "{self.keys[1]}": '
 
     def _call(self, rules: Rules, index: int) -> str:
-        before = " [0-9]+ ".join(map(literal, self._head(rules.functions[index][0]).split("{id}")))
+        before = " [0-9] [0-9]? ".join(map(literal, self._head(rules.functions[index][0]).split("{id}")))
         return f"{before} {rules.arguments(index)} {literal('}')}"
 
 

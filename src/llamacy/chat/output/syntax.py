@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 
 from llamacy.chat.output.grammar import Rules, literal
 from llamacy.chat.output.sinks import Calls
@@ -57,6 +59,17 @@ class Syntax(ABC):
     @abstractmethod
     def example(self, name: str, key: str, value: str) -> str:
         """Return a call with one argument, which is a string."""
+
+    def written(self, calls: Sequence[tuple[str, str]]) -> str:
+        """Return calls as a text that a model can read back, for templates that don't write them.
+
+        Parameters
+        ----------
+        calls
+            Names, and arguments as JSON text.
+        """
+        items = (f'{{"name": {json.dumps(name, ensure_ascii=False)}, "arguments": {text}}}' for name, text in calls)
+        return f"[{', '.join(items)}]"
 
     @abstractmethod
     def grammar(self, rules: Rules, parallel: bool) -> str:

@@ -146,7 +146,7 @@ SYNTAXES: dict[str, Syntax] = {
         ("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"),
         header=_KIMI_HEADER,
         written="functions.{name}:{id}",
-        id_rule="[0-9]+",
+        id_rule="[0-9] [0-9]?",
     ),
     "solar": NamedCalls(
         "<|tool_call:begin|>",
@@ -155,7 +155,7 @@ SYNTAXES: dict[str, Syntax] = {
         ("<|tool_calls|>", ""),
         header=_SOLAR_HEADER,
         written="{id}<|tool_call:name|>{name}",
-        id_rule="[a-z0-9]+",
+        id_rule="[a-z0-9]{1,24}",
     ),
     "mirothinker": NamedCalls(
         "<use_mcp_tool>",

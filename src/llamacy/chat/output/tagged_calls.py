@@ -215,7 +215,7 @@ class TaggedCalls(Syntax):
     def _call_rule(self, rules: Rules, index: int) -> str:
         name, schema = rules.functions[index]
         start = self.open + name + self.name_end + self.attributes[0] + self.tag_end + self.gaps[1]
-        before = " [0-9]+ ".join(map(literal, start.split("{number}")))
+        before = " [0-9] [0-9]? ".join(map(literal, start.split("{number}")))
         parts = [
             self._parameter_rule(rules, rule, key, declared, schema) for rule, key, declared in rules.parameters(index)
         ]
