@@ -50,6 +50,7 @@ inline int32_t row_collect(
     llamacy_candidate * out, const float * row, int32_t n, int32_t k, const float * maxima, float threshold,
     Select select
 ) {
+    enum { PART = 16 };
     const int32_t n_blocks = row_n_blocks(n);
     int32_t size = 0;
     for (int32_t block = 0; block < n_blocks; ++block) {
@@ -58,12 +59,24 @@ inline int32_t row_collect(
         }
         const int32_t old = size;
         const int32_t end = std::min((block + 1) * (int32_t) ROW_BLOCK, n);
-        for (int32_t i = block * ROW_BLOCK; i < end; ++i) {
-            // written without a branch, and kept only when it is above
-            out[size].id    = i;
-            out[size].logit = row[i];
-            out[size].p     = 0.0f;
-            size += row[i] > threshold;
+        for (int32_t start = block * ROW_BLOCK; start < end; start += PART) {
+            const int32_t stop = std::min(start + (int32_t) PART, end);
+            if (stop - start == PART) {
+                int above = 0;
+                for (int32_t i = 0; i < PART; ++i) {
+                    above |= row[start + i] > threshold;
+                }
+                if (!above) {
+                    continue;
+                }
+            }
+            for (int32_t i = start; i < stop; ++i) {
+                // written without a branch, and kept only when it is above
+                out[size].id    = i;
+                out[size].logit = row[i];
+                out[size].p     = 0.0f;
+                size += row[i] > threshold;
+            }
         }
         size = select(old, size);
         if (size >= 2 * k + ROW_BLOCK) {

@@ -112,7 +112,10 @@ LLAMACY_INLINE double row_exp_sum_of(const float * row, int32_t n_blocks, float 
 #ifdef LLAMACY_WIDE
 
 inline bool row_has_wide() {
-    static const bool has = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    static const bool has = [] {
+        __builtin_cpu_init();
+        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    }();
     return has;
 }
 

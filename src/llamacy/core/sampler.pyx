@@ -237,6 +237,8 @@ cdef class SamplerChain(Sampler):
     ):
         """Choose a token from an output row of the last decode, and accept it.
 
+        Where a link keeps the highest candidates only, equal logits go to the lower token id.
+
         Parameters
         ----------
         context : Context
