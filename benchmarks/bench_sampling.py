@@ -27,9 +27,9 @@ from llamacy.core.context import Context
 from llamacy.core.model import Model
 from llamacy.core.sampler import Sampler, SamplerChain
 
-# rows that are written, and then sampled, at a time: about what a decode leaves in the caches
-_N_ROWS = 8
 _SMALL, _LARGE = 49_152, 262_144
+# rows that are written, and then sampled, at a time: 2 MB or less, since a decode leaves its rows in the caches, too
+_ROWS = {_SMALL: 8, _LARGE: 2}
 _TEXT = "The history of the railway begins with horses. Then came steam, and with it the cities began to grow. " * 8
 _END = (("top_p", 0.95, 0), ("min_p", 0.05, 0), ("temp", 0.8), ("dist", 1))
 
@@ -74,7 +74,7 @@ CASES = [
 class Native:
     """The context and the chains of the other side."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, n_rows: int) -> None:
         self._rows_library = ctypes.CDLL(str(build("rows", library=True)))
         self._library = ctypes.CDLL(str(next(library_dir().glob("lib*llama.*"))))
         rows, library = self._rows_library, self._library
@@ -85,11 +85,11 @@ class Native:
         rows.rows_sample.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
         for name in ("llama_get_model", "llama_model_get_vocab"):
             getattr(library, name).restype = ctypes.c_void_p
-        self._handle = rows.rows_open(str(path).encode(), _N_ROWS)
+        self._handle = rows.rows_open(str(path).encode(), n_rows)
         if not self._handle:
             raise OSError(f"llama.cpp can't open {path}")
         self._model = ctypes.cast(self._handle, ctypes.POINTER(ctypes.c_void_p))[0]
-        self._tokens = (ctypes.c_int32 * _N_ROWS)()
+        self._tokens = (ctypes.c_int32 * n_rows)()
 
     def address(self, index: int) -> int:
         """Return where a row lies."""
@@ -151,7 +151,7 @@ def main() -> int:
     arguments = parser.parse_args()
     cases = [case for case in CASES if arguments.only in case.name]
     real = real_rows(model_path(arguments))
-    print("microseconds a row; ratio native/llamacy: median and quartiles; same: rows with the same token")
+    print("microseconds of CPU time a row; ratio native/llamacy: median and quartiles; same: rows with the same token")
     lines: list[tuple[str, ...]] = [("rows", "chain", "native", "llamacy", "ratio", "promise", "", "same")]
     missed = 0
     for name, n_vocab, source in (
@@ -160,13 +160,13 @@ def main() -> int:
         ("random 262k", _LARGE, random_rows(_LARGE)),
     ):
         for case, (native, own, same, n) in zip(
-            cases, measure(name, wide_model(n_vocab), source, cases, arguments.rows), strict=True
+            cases, measure(name, n_vocab, source, cases, arguments.rows), strict=True
         ):
             ratio = Ratio.of([a / b for a, b in zip(native, own, strict=True)])
             promise = case.promises[n_vocab == _LARGE]
             kept = None if promise is None else ratio.median >= promise
             missed += (kept is False) + (same != n)
-            times = [f"{1e6 * median(values) / _N_ROWS:.1f}" for values in (native, own)]
+            times = [f"{1e6 * median(values) / _ROWS[n_vocab]:.1f}" for values in (native, own)]
             said = {True: "kept", False: "MISSED", None: ""}[kept]
             lines.append(
                 (name, case.name, *times, str(ratio), "" if promise is None else f">= {promise}", said, f"{same}/{n}")
@@ -199,34 +199,35 @@ def real_rows(path: Path) -> list[Any]:
 
 
 def measure(
-    name: str, path: Path, source: Callable[[int], Any], cases: Sequence[Case], n_rows: int
+    name: str, n_vocab: int, source: Callable[[int], Any], cases: Sequence[Case], n_rows: int
 ) -> list[tuple[list[float], list[float], int, int]]:
     """Return for each chain the seconds of each round on both sides, and of how many rows they made the same token."""
     results: list[tuple[list[float], list[float], int, int]] = []
-    native = Native(path)
+    path, n_at_once = wide_model(n_vocab), _ROWS[n_vocab]
+    native = Native(path, n_at_once)
     with Model(path) as model, Context(model, n_ctx=64, n_threads=1, n_threads_batch=1) as context:
-        batch = Batch(_N_ROWS)
-        for position in range(_N_ROWS):
+        batch = Batch(n_at_once)
+        for position in range(n_at_once):
             batch.add(5, position, logits=True)
         context.decode(batch)
-        addresses = [native.address(i) for i in range(_N_ROWS)]
-        addresses += [np.asarray(context.logits(i)).ctypes.data for i in range(_N_ROWS)]
+        addresses = [native.address(i) for i in range(n_at_once)]
+        addresses += [np.asarray(context.logits(i)).ctypes.data for i in range(n_at_once)]
         for case in cases:
             progress(f"{name}: {case.name}")
             theirs = native.chain(case.links, model.n_vocab)
             with SamplerChain(own_links(case.links, model)) as chain:
                 times: tuple[list[float], list[float]] = ([], [])
                 same = 0
-                rounds = max(min(n_rows, case.most_rows) // _N_ROWS, 2)
+                rounds = max(min(n_rows, case.most_rows) // n_at_once, 2)
                 for number in range(rounds):
-                    write(source, number, addresses)
+                    write(source, number * n_at_once, addresses)
                     found: list[list[int]] = [[], []]
                     for side in (0, 1) if number % 2 else (1, 0):
-                        spent, found[side] = native.sample(theirs) if side == 0 else sample(chain, context)
+                        spent, found[side] = native.sample(theirs) if side == 0 else sample(chain, context, n_at_once)
                         if number > 0:  # the first one warms up
                             times[side].append(spent)
                     same += sum(a == b for a, b in zip(*found, strict=True))
-                results.append((*times, same, rounds * _N_ROWS))
+                results.append((*times, same, rounds * n_at_once))
     native.close()
     return results
 
@@ -245,18 +246,18 @@ def own_links(links: Sequence[Link], model: Model) -> list[Sampler]:
     return made
 
 
-def write(source: Callable[[int], Any], number: int, addresses: Sequence[int]) -> None:
-    """Put rows where both sides read them."""
+def write(source: Callable[[int], Any], first: int, addresses: Sequence[int]) -> None:
+    """Put rows where each side reads them: the first half of the addresses, and the second."""
     for i, address in enumerate(addresses):
-        row = np.ascontiguousarray(source(number * _N_ROWS + i % _N_ROWS))
+        row = np.ascontiguousarray(source(first + i % (len(addresses) // 2)))
         ctypes.memmove(address, row.ctypes.data, row.nbytes)
 
 
-def sample(chain: SamplerChain, context: Context) -> tuple[float, list[int]]:
+def sample(chain: SamplerChain, context: Context, n_rows: int) -> tuple[float, list[int]]:
     """Sample all rows and return the seconds that took, and the tokens."""
-    begin = time.perf_counter()
-    tokens = [chain.sample(context, i) for i in range(_N_ROWS)]
-    return time.perf_counter() - begin, tokens
+    begin = time.thread_time()
+    tokens = [chain.sample(context, i) for i in range(n_rows)]
+    return time.thread_time() - begin, tokens
 
 
 if __name__ == "__main__":
