@@ -16,6 +16,7 @@ from llamacy.chat.output import (
     ToolArgumentsDelta,
     ToolCallEnd,
     ToolCallStart,
+    detect,
     format_names,
     named_format,
     parse,
@@ -172,6 +173,24 @@ def test_thinking_is_trimmed() -> None:
 )
 def test_prompt_tells_whether_the_model_thinks(prompt_suffix: str, text: str, reasoning: str, content: str) -> None:
     assert HERMES.parse(text, TOOLS, prompt_suffix=prompt_suffix) == ParsedMessage(content, reasoning)
+
+
+def test_parser_tells_whether_the_model_thinks() -> None:
+    parser = HERMES.parser(TOOLS)
+    found = []
+    for piece in ("", "<thi", "nk>", "a <tool_call>", "</think>", "b", CALL):
+        parser.feed(piece)
+        found.append(parser.is_thinking)
+    assert found == [False, False, True, True, False, False, False]
+    assert HERMES.parser(prompt_suffix="<think>\n").is_thinking
+    harmony = named_format("harmony").parser()
+    harmony.feed("<|channel|>analysis<|message|>")
+    assert harmony.is_thinking
+
+
+def test_words_around_the_answer_are_left_out() -> None:
+    hunyuan = detect("<think></think><answer></answer>")
+    assert hunyuan.parse("<think>\na\n</think>\n<answer>\nb\n</answer>") == ParsedMessage("b", "a")
 
 
 def test_calls_within_thinking_are_thought() -> None:

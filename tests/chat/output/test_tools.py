@@ -78,6 +78,14 @@ def test_definitions_without_wrapper_are_functions() -> None:
     assert tools.types("g", "x") == set()
 
 
+@pytest.mark.parametrize(
+    "tool", [{}, {"type": "function", "function": {"name": None}}, {"function": "f"}, {"name": ""}]
+)
+def test_function_without_a_name_is_refused(tool: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="tool 1 has no name"):
+        Tools([{"name": "f"}, tool])
+
+
 def test_any_function_is_known_when_none_is_told() -> None:
     assert Tools(None).knows("f")
     assert not Tools(None).knows("")

@@ -35,6 +35,7 @@ _DROPPED: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("<|START_RESPONSE|>", ("<|START_RESPONSE|>", "<|END_RESPONSE|>")),
     ("<|START_TEXT|>", ("<|START_TEXT|>", "<|END_TEXT|>")),
     ("<response></response>", ("<response>", "</response>")),
+    ("</answer>", ("<answer>", "</answer>")),
     ("[BEGIN FINAL RESPONSE]", ("[BEGIN FINAL RESPONSE]", "[END FINAL RESPONSE]")),
     ("<|message_sep|>", ("<|message_sep|>",)),
     (">>>all", (">>>all\n",)),

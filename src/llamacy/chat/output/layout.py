@@ -110,6 +110,7 @@ class TagLayout(Layout):
         source.feed(begun)
         content.given = len(begun)
         if thinking.is_open(prompt_suffix):
+            turn.is_thinking = True
             # some write the tag again
             yield from source.skip_space(None if turn.parse_reasoning else content.write)
             again = yield from source.match(Markers([thinking.start]))

@@ -60,6 +60,11 @@ class OutputParser:
         self._steps = output_format.layout.read(self._turn, prompt_suffix)
         next(self._steps, None)
 
+    @property
+    def is_thinking(self) -> bool:
+        """The text so far ends within thinking: a word that begins a call elsewhere means nothing there."""
+        return self._turn.is_thinking
+
     def feed(self, text: str) -> list[Event]:
         """Take the next piece of the text.
 

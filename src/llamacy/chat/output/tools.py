@@ -27,15 +27,23 @@ class Tools:
     tools
         Definitions as OpenAI writes them, ``{"type": "function", "function": {...}}``, or the functions themselves;
         None when they aren't known, so that any name may be called.
+
+    Raises
+    ------
+    ValueError
+        A function has no name.
     """
 
     __slots__ = ("_schemas", "names")
 
     def __init__(self, tools: Iterable[Mapping[str, Any]] | None) -> None:
         self._schemas: dict[str, Schema] = {}
-        for tool in tools or ():
+        for number, tool in enumerate(tools or ()):
             function = tool.get("function", tool)
-            self._schemas[function["name"]] = parameters_of(function)
+            name = function.get("name") if isinstance(function, Mapping) else None
+            if not isinstance(name, str) or not name:
+                raise ValueError(f"tool {number} has no name: {tool!r:.100}")
+            self._schemas[name] = parameters_of(function)
         self.names = None if tools is None else frozenset(self._schemas)
 
     def knows(self, name: str) -> bool:

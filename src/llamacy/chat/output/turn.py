@@ -46,6 +46,7 @@ class Turn:
         self.calls = Calls(self.source, self.events, self.content, tools, make_id)
         self.syntax = output_format.syntax if parse_tools else None
         self.parse_reasoning = parse_reasoning
+        self.is_thinking = False
         self._has_thoughts = False
 
     def think(self, start: str, ends: Markers) -> Steps[str | None]:
@@ -66,6 +67,7 @@ class Turn:
         str or None
             The word that ended it; None at the end of the text.
         """
+        self.is_thinking = True
         last = ""
         counts = dict.fromkeys(_PAIRED, 0)  # on the line so far
         write: Write
@@ -88,6 +90,7 @@ class Turn:
             word = yield from self.source.until(ends, follow)
             is_open = last == "'" or counts.get(last, 0) % 2 == 1
             if word is None or not is_open or (yield from self.source.peek()) != last:
+                self.is_thinking = False
                 return word
             follow(word)
 
