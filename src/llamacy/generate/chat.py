@@ -201,8 +201,11 @@ def _further_variables(template: ChatTemplate, tools: list[dict[str, Any]]) -> d
 
 def _has_calls(message: Any) -> bool:
     """Whether a message is about calls of tools, in any of the shapes that messages have."""
-    get = message.get if isinstance(message, Mapping) else lambda name: getattr(message, name, None)
-    return bool(get("tool_calls") or get("function_call") or get("role") in {"tool", "function"})
+    calls, call, role = (
+        message.get(name) if isinstance(message, Mapping) else getattr(message, name, None)
+        for name in ("tool_calls", "function_call", "role")
+    )
+    return bool(calls or call) or role in ("tool", "function")
 
 
 def _output_format(template: ChatTemplate) -> OutputFormat:

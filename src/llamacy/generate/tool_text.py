@@ -49,7 +49,7 @@ def _with_calls_in_text(messages: Sequence[Message], output: OutputFormat) -> li
             names.update({call["id"]: call["function"]["name"] for call in message["tool_calls"] if "id" in call})
             rest = {key: value for key, value in message.items() if key != "tool_calls"}
             text = _text(message.get("content"))
-            made.append({**rest, "content": "\n".join(filter(None, (text, output.syntax.written(calls))))})
+            made.append({**rest, "content": "\n".join(filter(None, (text, output.syntax.text_of(calls))))})
         elif message["role"] == "tool":
             name = message.get("name") or names.get(message.get("tool_call_id", ""), "")
             result = f"Result of {name}:\n" if name else "Result:\n"

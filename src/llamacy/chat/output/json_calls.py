@@ -130,8 +130,8 @@ class JsonCalls(Syntax):
         arguments = json.dumps({key: value}, ensure_ascii=False)
         return f"{before}{self._head(name)}{arguments}}}{after}".replace("{id}", "0")
 
-    def written(self, calls: Sequence[tuple[str, str]]) -> str:
-        """Return calls as text, see `Syntax.written`."""
+    def text_of(self, calls: Sequence[tuple[str, str]]) -> str:
+        """Return calls as text, see `Syntax.text_of`."""
         before, after = self._around
         objects = [
             f"{self._head(name)}{arguments}}}".replace("{id}", str(at)) for at, (name, arguments) in enumerate(calls)

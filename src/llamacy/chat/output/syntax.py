@@ -60,7 +60,7 @@ class Syntax(ABC):
     def example(self, name: str, key: str, value: str) -> str:
         """Return a call with one argument, which is a string."""
 
-    def written(self, calls: Sequence[tuple[str, str]]) -> str:
+    def text_of(self, calls: Sequence[tuple[str, str]]) -> str:
         """Return calls as a text that a model can read back, for templates that don't write them.
 
         Parameters
