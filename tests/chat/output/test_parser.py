@@ -129,6 +129,22 @@ def test_name_without_end_is_content_before_the_text_ends(name: str, opener: str
     assert ParsedMessage.of(events).content == opener + "x" * 1000 + "y"
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("generic", "[]"),
+        ("generic", '{"tool_calls": []} '),
+        ("generic", "```json\n[]\n```"),
+        ("pythonic", "[]"),
+        ("hermes", "<tool_call>[]</tool_call>"),
+        ("minimax-m2", "<minimax:tool_call>\n</minimax:tool_call>"),
+        ("kimi-k2", "<|tool_calls_section_begin|><|tool_calls_section_end|>"),
+    ],
+)
+def test_lists_without_calls_are_content(name: str, text: str) -> None:
+    assert named_format(name).parse(text, TOOLS) == ParsedMessage(text)
+
+
 # white space
 
 

@@ -106,8 +106,6 @@ class TaggedCalls(Syntax):
             if calls.count > count:
                 source.keep(self.open)  # what came before is of calls that are told
             yield from self._call(calls)
-        if calls.count == count:
-            raise NotACall
         if self.section:
             yield from source.closer(Markers([self.section[1]]))
 

@@ -111,9 +111,13 @@ class Turn:
         """Read calls after their opener; what is none becomes content."""
         if self.syntax is None:
             return
+        count = self.calls.count
         self.source.keep(opener)
         try:
             yield from self.syntax.read(self.calls, opener)
+            is_call = self.calls.count > count  # a list may be empty
         except NotACall:
-            self.content.write(self.source.release())
-        self.source.release()
+            is_call = False
+        rest = self.source.release()
+        if not is_call:
+            self.content.write(rest)
