@@ -145,6 +145,16 @@ def test_lists_without_calls_are_content(name: str, text: str) -> None:
     assert named_format(name).parse(text, TOOLS) == ParsedMessage(text)
 
 
+@pytest.mark.parametrize("name", format_names())
+def test_text_after_a_call_does_not_wait_for_the_end(name: str) -> None:
+    output_format = named_format(name)
+    parser = output_format.parser(TOOLS)
+    events = parser.feed(output_format.syntax.example("get_weather", "city", "Rome") + "\nand then, ")
+    events += parser.feed("more")
+    assert ParsedMessage.of(events).content == "and then, more"
+    assert any(isinstance(event, ToolCallEnd) for event in events)
+
+
 # white space
 
 

@@ -142,7 +142,7 @@ class Source:
 
     def match(self, markers: Markers) -> Steps[str | None]:
         """Take the longest of some words if one is next."""
-        while not self.ended:
+        while markers.words and not self.ended:
             rest = self.data[self.at : self.at + markers.length]
             if rest and not markers.begins(rest):
                 break
