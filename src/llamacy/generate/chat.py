@@ -271,12 +271,13 @@ def _may_think(output: OutputFormat, suffix: str) -> bool:
 
 def _marker_tokens(engine: Engine, output: OutputFormat) -> frozenset[int]:
     """Return the special tokens that mark parts of an answer."""
-    tokens = set()
-    for marker in output.markers:
-        ids = engine.vocab.tokenize(marker, add_special=False, parse_special=True)
-        if len(ids) == 1:
-            tokens.add(ids[0])
-    return frozenset(tokens)
+    vocab = engine.vocab
+    return frozenset(
+        token
+        for marker in output.markers
+        for token in vocab.tokenize(marker, add_special=False, parse_special=True)
+        if vocab.is_control(token)
+    )
 
 
 def _with_thinking(options: SamplingOptions, output: OutputFormat, suffix: str) -> SamplingOptions:
