@@ -177,6 +177,11 @@ class GrammarError(LlamacyError, ValueError):
 
     rule: str | None = None
 
+    def hinted(self, hint: str) -> GrammarError:
+        """Return this error after adding what can be done."""
+        self.args = (f"{self.args[0]}; {hint}",)
+        return self
+
     def in_rule(self, rule: str) -> GrammarError:
         """Return this error after saying that it is about a rule."""
         self.rule = rule
@@ -243,17 +248,28 @@ class SchemaError(GrammarError):
         Where in the schema, as a URI fragment with a JSON Pointer (``"#/properties/a"``).
     keyword
         The keyword at fault, or None when it is the schema as a whole.
+    place
+        What the compiler knows of that place, or None.
     """
 
     pointer: str
     keyword: str | None
 
+    place: object
+
     def __init__(
-        self, message: str = "", *, pointer: str = "#", keyword: str | None = None, log: Iterable[str] = ()
+        self,
+        message: str = "",
+        *,
+        pointer: str = "#",
+        keyword: str | None = None,
+        place: object = None,
+        log: Iterable[str] = (),
     ) -> None:
         super().__init__(f"{pointer}: {message}", log=log)
         self.pointer = pointer
         self.keyword = keyword
+        self.place = place
 
 
 class UnsupportedSchemaError(SchemaError):

@@ -82,6 +82,7 @@ def product(first: Parts, second: Parts, *, left: bool, right: bool, both: bool)
             if number is None:
                 number = numbers[pair] = len(pairs)
                 if number >= MAX_STATES:
+                    spend(n_steps)
                     raise too_large()
                 pairs.append(pair)
             out.append((mask, number))

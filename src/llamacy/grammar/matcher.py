@@ -19,6 +19,7 @@ from llamacy.grammar.network import CALL, CHARACTER, COUNT, RETURN, SPLIT, Netwo
 from llamacy.grammar.tree import Rules
 
 _MAX_SETS = 100_000  # remembered from one text to the next
+_FEW = 8  # members of a set that are looked at one by one
 _SHOWN = 12  # of the things that an explanation lists in one line
 
 _NOTHING = 0  # the set of no stacks
@@ -234,28 +235,45 @@ class Matcher:
 
     def _step(self, stacks: int, char: str) -> _State:
         """Read a character."""
+        members = self._members[stacks]
         result = _NOTHING
-        for position, below in self._members[stacks]:
-            if position == RETURN:
-                continue
-            key = (position, char)
-            if key in self._moves_on:
-                moves = self._moves_on[key]
-            else:
-                moves = self._moves_on[key] = self._find_moves(position, char)
-            if moves is None:
-                result = self._union(result, self._read_by(self._expand(position, below), char))
-            else:
-                for follow, path in moves:
-                    rest = below
-                    for later in path:
-                        rest = self._number(((later, rest),))
-                    result = self._union(result, self._push(follow, rest))
-            if self._is_nullable(position):
-                result = self._union(result, self._read_by(self._close(below), char))
+        if len(members) > _FEW or self._closed.get(stacks) == stacks:
+            # Many ways, as through a repetition that was read a varying number of times, are fewer when the characters
+            # on top of them are what they are told apart by; so it goes on with these.
+            for position, below in self._members[self._close(stacks)]:
+                if position != RETURN and self._network.reads(position, char):
+                    after = self._close(self._push(self._network.follow[position], below))
+                    self._closed[after] = after
+                    result = self._union(result, after)
+            self._closed[result] = result
+        else:
+            for position, below in members:
+                result = self._union(result, self._read_at(position, below, char))
         if result == _NOTHING:
             raise _LeftGrammarError
         return self._state(result)
+
+    def _read_at(self, position: int, below: int, char: str) -> int:
+        """Return what a character makes of the stacks with a position on top."""
+        if position == RETURN:
+            return _NOTHING
+        key = (position, char)
+        if key in self._moves_on:
+            moves = self._moves_on[key]
+        else:
+            moves = self._moves_on[key] = self._find_moves(position, char)
+        result = _NOTHING
+        if moves is None:
+            result = self._read_by(self._expand(position, below), char)
+        else:
+            for follow, path in moves:
+                rest = below
+                for later in path:
+                    rest = self._number(((later, rest),))
+                result = self._union(result, self._push(follow, rest))
+        if self._is_nullable(position):
+            result = self._union(result, self._read_by(self._close(below), char))
+        return result
 
     def _read_by(self, stacks: int, char: str) -> int:
         """Return what a character makes of stacks whose tops are characters."""

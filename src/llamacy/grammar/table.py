@@ -94,6 +94,7 @@ def determinise(
             if number is None:
                 number = numbers[key] = len(subsets)
                 if number >= MAX_STATES:
+                    spend(n_steps)
                     raise too_large()
                 subsets.append(targets)
             out.append((mask, number))

@@ -21,13 +21,14 @@ _Arguments = ParamSpec("_Arguments")
 
 
 class _Account:
-    """Steps that are left, and what was paid for: things that are kept are paid for once in a grammar."""
+    """Steps that are left, what was paid for (things that are kept are, once in a grammar), and steps in vain."""
 
-    __slots__ = ("left", "paid")
+    __slots__ = ("in_vain", "left", "paid")
 
     def __init__(self, left: int) -> None:
         self.left = left
         self.paid: set[Hashable] = set()
+        self.in_vain = 0
 
 
 _account: ContextVar[_Account | None] = ContextVar("_account", default=None)
@@ -47,6 +48,31 @@ def limited(function: Callable[_Arguments, _Made]) -> Callable[_Arguments, _Made
             _account.reset(token)
 
     return run
+
+
+def attempt(function: Callable[[], _Made]) -> _Made:
+    """Call a function of which the steps count only if it succeeds, so that something else can be tried then."""
+    outer = _account.get()
+    if outer is None:
+        return function()
+    inner = _Account(outer.left)
+    inner.paid = set(outer.paid)
+    token = _account.set(inner)
+    try:
+        made = function()
+    except BaseException:
+        outer.in_vain += outer.left - inner.left
+        raise
+    finally:
+        _account.reset(token)
+    outer.left, outer.paid = inner.left, inner.paid
+    return made
+
+
+def may_try_again() -> bool:
+    """Return whether failed attempts took few enough steps; one that took all that there are is."""
+    account = _account.get()
+    return account is None or account.in_vain <= 1.5 * MAX_STEPS
 
 
 def steps_left() -> int:

@@ -9,13 +9,14 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from llamacy.grammar.schema.location import Literal
+from llamacy.grammar.schema.location import COMMENTS, Place
 from llamacy.grammar.schema.shapes import ArrayShape, Node, ObjectShape
 
 # values by type, so that true is not 1
 Values = frozenset[tuple[type, Any]]
 Where = str | int
 
+_LISTING = COMMENTS | {"const", "enum"}
 _PLAIN = frozenset((str, int, bool, type(None)))
 
 
@@ -72,19 +73,34 @@ def _told(shapes: Iterable[ArrayShape] | Iterable[ObjectShape]) -> dict[Where, V
     return found or {}
 
 
+def listed_values(node: Node) -> Values | None:
+    """Return the values of a node whose schemas do nothing but list values or rule some out; None for other nodes."""
+    found: Values | None = None
+    ruled_out: set[tuple[type, Any]] = set()
+    for literal in node:
+        schema: Any = literal.place.schema
+        values = _listed_by(literal.place)
+        if values is None or not schema.keys() <= _LISTING or ("const" in schema and "enum" in schema):
+            return None
+        if literal.holds:
+            found = values if found is None else found & values
+        else:
+            ruled_out |= values
+    return None if found is None else found - ruled_out
+
+
 def _listed(node: Node) -> Values | None:
     """Return values that all values of a node are among, if a schema lists them."""
     for literal in node:
-        values = _listed_by(literal)
+        values = _listed_by(literal.place) if literal.holds else None
         if values is not None:
             return values
     return None
 
 
-def _listed_by(literal: Literal) -> Values | None:
-    schema = literal.place.schema
-    dialect = literal.place.resource.dialect
-    if not literal.holds or not isinstance(schema, dict) or ("$ref" in schema and dialect.ref_stands_alone):
+def _listed_by(place: Place) -> Values | None:
+    schema, dialect = place.schema, place.resource.dialect
+    if not isinstance(schema, dict) or ("$ref" in schema and dialect.ref_stands_alone):
         return None
     if "const" in schema and "const" in dialect.keywords:
         values = [schema["const"]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from functools import partial
 from typing import Any
 
 from llamacy.errors import (
@@ -22,6 +23,7 @@ from llamacy.grammar.schema.location import NeedsDynamicScope, Place, Places, Re
 from llamacy.grammar.schema.objects import OBJECTS
 from llamacy.grammar.schema.policy import Policy
 from llamacy.grammar.schema.prune import NEVER, prune
+from llamacy.grammar.schema.relax import to_leave_out
 from llamacy.grammar.schema.rulebook import Rulebook
 from llamacy.grammar.schema.scalars import ScalarReader, everything
 from llamacy.grammar.schema.shapes import ANY_ARRAY, ANY_OBJECT
@@ -30,7 +32,7 @@ from llamacy.grammar.schema.write_arrays import ArrayWriter
 from llamacy.grammar.schema.write_objects import ObjectWriter
 from llamacy.grammar.schema.write_scalars import ScalarWriter
 from llamacy.grammar.tree import Choice, Node, Ref, Rules
-from llamacy.grammar.work import limited
+from llamacy.grammar.work import attempt, limited, may_try_again
 
 _MAX_RELAXED = 100
 # what makes automata large, the likeliest first
@@ -89,19 +91,28 @@ def compile_plain(
     while True:
         compiler = _Compiler(schema, find, frozenset(ignored), dynamic, Rulebook(policy, first))
         try:
-            return compiler.compile(root)
+            return attempt(partial(compiler.compile, root))
         except NeedsDynamicScope:
             dynamic = True
         except UnsupportedSchemaError as error:
-            place = getattr(error, "place", None)
-            if policy.strict or place is None:
+            place = error.place
+            keyword = error.keyword or place.branching_keyword if isinstance(place, Place) else None
+            if not isinstance(place, Place) or keyword is None:
                 raise
-            keyword = error.keyword or place.branching_keyword
-            if keyword is None or (place.identity, keyword) in ignored or len(ignored) >= _MAX_RELAXED:
+            if policy.strict:
+                if "strict=False" not in str(error):
+                    error.hinted("strict=False leaves it out, with a warning")
                 raise
-            ignored.add((place.identity, keyword))
+            found = to_leave_out(compiler.places, place, keyword)
+            more = {(at.identity, what) for at, what in found} - ignored
+            if not more or not may_try_again() or len(ignored) >= _MAX_RELAXED:
+                raise
+            ignored |= more
             where = "" if name is None else f"{name}: "
-            warnings.warn(SchemaRelaxedWarning(f"left out: {where}{error}"), stacklevel=_levels_to_caller())
+            instead = [f"{at.pointer}: {what}" for at, what in found if (at, what) != (place, keyword)]
+            because = f"{' and '.join(instead)}, because of " if instead else ""
+            message = f"left out: {where}{because}{error}"
+            warnings.warn(SchemaRelaxedWarning(message), stacklevel=_levels_to_caller())
 
 
 def _levels_to_caller() -> int:
@@ -135,9 +146,9 @@ class _Compiler:
         policy = book.policy
         dialect = UNSTATED if policy.dialect is None else DIALECTS[policy.dialect]
         self._book = book
-        self._places = Places(schema, dialect, resolver, ignored, dynamic)
-        self._scalars = ScalarReader(self._places, policy)
-        self._reader = ContainerReader(self._places, self._scalars, (ARRAYS, OBJECTS))
+        self.places = Places(schema, dialect, resolver, ignored, dynamic)
+        self._scalars = ScalarReader(self.places, policy)
+        self._reader = ContainerReader(self.places, self._scalars, (ARRAYS, OBJECTS))
         self._scalar_writer = ScalarWriter(self._book)
         self._arrays = ArrayWriter(self._book, self._reader, self._value)
         self._objects = ObjectWriter(self._book, self._reader, self._value)
@@ -145,12 +156,14 @@ class _Compiler:
         self._containers: set[Ref] = set()
         self._pending: list[tuple[Ref, Members]] = []
         self._impossible: Place | None = None
+        # of a format that is only offered in part
+        self._not_offered: Place | None = None
 
     def compile(self, name: str) -> Rules:
         """Return the grammar, whose root rule has a name."""
         book = self._book
         book.rules[name] = ()
-        root = self._places.root
+        root = self.places.root
         members = self._reader.node(root)
         start = Ref(name)
         if members:
@@ -166,6 +179,13 @@ class _Compiler:
         if book.has_dead:
             rules = prune(rules, name)
             if name not in rules:
+                if self._not_offered is not None:
+                    raise self._not_offered.error(
+                        "none of the texts of this format that can be offered satisfies the schema; "
+                        "llamacy.grammar.formats says which can",
+                        "format",
+                        UnsupportedSchemaError,
+                    )
                 place = self._impossible or root
                 raise place.error("nothing can satisfy this schema", kind=UnsatisfiableSchemaError)
         return Rules(name, rules)
@@ -227,6 +247,8 @@ class _Compiler:
         if not ways:
             self._book.has_dead = True
             self._impossible = self._impossible or place
+            if scalars is not None and scalars.strings.narrow:
+                self._not_offered = self._not_offered or place
             return NEVER
         return ways[0] if len(ways) == 1 else Choice(ways)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from llamacy.errors import AutomatonSizeError, UnsupportedSchemaError
-from llamacy.grammar.schema.apart import neighbours
+from llamacy.grammar.schema.apart import listed_values, neighbours
 from llamacy.grammar.schema.keywords import schema_list, type_names
 from llamacy.grammar.schema.location import NOTHING, Literal, Place, Places
 from llamacy.grammar.schema.scalars import ScalarReader, Scalars, everything, shortest_numbers
@@ -20,7 +20,7 @@ S = TypeVar("S", ArrayShape, ObjectShape)
 
 MAX_SHAPES = 512
 # of `llamacy.grammar.work`: for two shapes that are merged
-_STEPS = 5
+_STEPS = 12
 _MAX_DEPTH = 100
 _MAX_LOOKAHEAD = 3
 
@@ -99,6 +99,10 @@ class ContainerReader:
         if len(node) == 1:
             (literal,) = node
             return self._scalars_of(literal)
+        listed = listed_values(node)
+        if listed is not None:
+            place = next(literal.place for literal in node if literal.holds)
+            return self.scalars.of_values(place, [value for _, value in listed], "enum")
         found = everything()
         for literal in node:
             found = found & self._scalars_of(literal)
@@ -179,7 +183,7 @@ class ContainerReader:
         found: list[S] = []
         for one in a:
             for two in b:
-                spend(_STEPS + (_size(one) + _size(two)) // 4)
+                spend(_STEPS + (_size(one) + _size(two)) // 2)
                 both = kind.merge(one, two, self.nothing)
                 if both is not None and not self._has_empty_member(both):
                     found.append(both)

@@ -140,9 +140,7 @@ class Place:
                 # what can't be said follows from a combination of schemas that are fine by themselves
                 keyword = self.branching_keyword
                 message = message if keyword is None else f"{keyword}: {message}"
-        error = kind(message, pointer=self.pointer, keyword=keyword)
-        error.place = self  # type: ignore[attr-defined]
-        return error
+        return kind(message, pointer=self.pointer, keyword=keyword, place=self)
 
     def __repr__(self) -> str:
         return f"Place({self.pointer!r}, {self.schema!r})"
@@ -261,7 +259,7 @@ class Places:
         for keyword, value in schema.items():
             if (id(schema), keyword) not in self._ignored:
                 shown[keyword] = value
-            elif keyword == "oneOf" and "anyOf" not in schema:
+            elif keyword == "oneOf" and "anyOf" not in schema and (id(schema), "anyOf") not in self._ignored:
                 shown["anyOf"] = value  # at least one of them is what is left of exactly one
         self._made.append(schema)
         return shown
@@ -271,9 +269,11 @@ class Places:
         if type(schema) is dict:
             key = _leaf_key(schema)
             if key is not None:
+                if self._ignored and id(schema) in self._ignored_ids:
+                    return self._place(schema, place.resource, place.scope, place, tokens)  # not what equal ones say
                 leaves = place.resource.leaves
                 known = leaves.get(key)
-                if known is None or (self._ignored and id(schema) in self._ignored_ids):
+                if known is None:
                     known = leaves[key] = self._place(schema, place.resource, place.scope, place, tokens)
                 return known
             identifier = schema.get(place.resource.dialect.id_keyword)
@@ -469,9 +469,7 @@ _LEAF_KEYWORDS = frozenset(
         "multipleOf",
     ]
 )
-_COMMENTS = frozenset(
-    ["title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "$comment"]
-)
+COMMENTS = frozenset(["title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "$comment"])
 
 
 def _leaf_key(schema: dict[str, Any]) -> str | tuple[Any, ...] | None:
@@ -483,7 +481,7 @@ def _leaf_key(schema: dict[str, Any]) -> str | tuple[Any, ...] | None:
         return leaf
     key: list[Any] = []
     for keyword, value in schema.items():
-        if keyword in _COMMENTS:
+        if keyword in COMMENTS:
             continue
         kind = type(value)
         if keyword not in _LEAF_KEYWORDS or (kind is not str and kind is not int and kind is not float):
