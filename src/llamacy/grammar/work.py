@@ -27,7 +27,7 @@ class _Account:
 
     def __init__(self, left: int) -> None:
         self.left = left
-        self.paid: set[Hashable] = set()
+        self.paid: frozenset[Hashable] = frozenset()
         self.in_vain = 0
 
 
@@ -56,7 +56,7 @@ def attempt(function: Callable[[], _Made]) -> _Made:
     if outer is None:
         return function()
     inner = _Account(outer.left)
-    inner.paid = set(outer.paid)
+    inner.paid = outer.paid
     token = _account.set(inner)
     try:
         made = function()
@@ -148,7 +148,7 @@ def kept(maxsize: int) -> Callable[[Callable[_Arguments, _Made]], Callable[_Argu
             if account is not None and n_steps:
                 key = (function, arguments, *options.items())
                 if key not in account.paid:
-                    account.paid.add(key)
+                    account.paid |= {key}
                     spend(n_steps)
             return found
 

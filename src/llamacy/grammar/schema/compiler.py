@@ -91,7 +91,7 @@ def compile_plain(
     while True:
         compiler = _Compiler(schema, find, frozenset(ignored), dynamic, Rulebook(policy, first))
         try:
-            return attempt(partial(compiler.compile, root))
+            return compiler.compile(root) if policy.strict else attempt(partial(compiler.compile, root))
         except NeedsDynamicScope:
             dynamic = True
         except UnsupportedSchemaError as error:
