@@ -238,3 +238,9 @@ def test_multiples_in_binary_take_one_state_a_remainder() -> None:
         while odd % 2 == 0:
             odd, twos = odd // 2, twos + 1
         assert language.size == odd + twos == divisor // math.gcd(divisor, 2**twos) + twos
+
+
+def test_counting_stops_where_it_is_told_to() -> None:
+    language = chars(CharSet.of("abc")).repeat(2, 2)
+    assert [language.count(most) for most in (None, 1, 8, 9, 10)] == [9, 1, 8, 9, 9]
+    assert literal("a").repeat(0).count(5) is None

@@ -143,8 +143,14 @@ class Dfa:
                 longest[state] = max(longest[state], longest[target] + 1)
         return longest[0]
 
-    def count(self) -> int | None:
-        """Count the texts of the language; None when there are infinitely many."""
+    def count(self, most: int | None = None) -> int | None:
+        """Count the texts of the language; None when there are infinitely many.
+
+        Parameters
+        ----------
+        most
+            Where to stop counting: this number means as many or more.
+        """
         order = self._topological()
         if order is None:
             return None
@@ -153,6 +159,8 @@ class Dfa:
             texts[state] = (state in self.accepting) + sum(
                 charset.size * texts[target] for charset, target in self.edges[state]
             )
+            if most is not None:
+                texts[state] = min(texts[state], most)
         return texts[0]
 
     def accepts(self, text: str) -> bool:

@@ -83,8 +83,8 @@ class ScalarWriter:
         """Return a language word by word when it has few, and by its automaton otherwise."""
         if language.is_empty:
             return []
-        words = language.words(_MAX_WORDS + 1) if language.is_finite else []
-        if words and len(words) <= _MAX_WORDS:
-            return [json.dumps(word, ensure_ascii=False) if opening else word for word in words]
+        n = language.count(_MAX_WORDS + 1)
+        if n is not None and n <= _MAX_WORDS:
+            return [json.dumps(word, ensure_ascii=False) if opening else word for word in language.words(n)]
         body = AutomatonWriter(self._book, kind, language, spell, closing).write()
         return [joined([opening, body])]
