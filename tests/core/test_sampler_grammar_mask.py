@@ -166,6 +166,16 @@ def test_special_tokens_fit_by_their_spelling_only_when_told() -> None:
                 assert sampler.allows(special) is fits
                 assert (special in allowed(sampler, vocab)) is fits
                 assert sampler.values["special"] is given
+        with Sampler.grammar(vocab, f'root ::= "{spelling}"', special=[special]) as sampler:
+            assert allowed(sampler, vocab) >= {special}
+            assert sampler.allows(special)
+            assert sampler.values["special"] == (special,)
+        other = next(token for token in range(special + 1, vocab.n_tokens) if vocab.is_control(token))
+        with Sampler.grammar(vocab, f'root ::= "{spelling}"', special=[other]) as sampler:
+            assert not sampler.allows(special)
+            assert special not in allowed(sampler, vocab)
+        with pytest.raises(ValueError, match="no token"):
+            Sampler.grammar(vocab, 'root ::= "a"', special=[vocab.n_tokens])
         # named by a rule or a trigger, it fits either way
         with Sampler.grammar(vocab, f"root ::= <[{special}]>", special=False) as sampler:
             assert allowed(sampler, vocab) == {special}

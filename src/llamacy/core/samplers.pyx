@@ -491,9 +491,8 @@ cdef class Sampler(SamplerBase):
 
 cdef _grammar(Vocab vocab, str kind, str text, str root, patterns, tokens, special):
     _text_vocab(vocab)
-    if special is not True:
-        special = tuple([_token(token, vocab.n_tokens) for token in special or ()])
-    values = {"grammar_str": text, "grammar_root": root, "special": special}
+    spelled = None if special is True else tuple([_token(token, vocab.n_tokens) for token in special or ()])
+    values = {"grammar_str": text, "grammar_root": root, "special": special if isinstance(special, bool) else spelled}
     try:
         c_text = text.encode()
         c_root = root.encode()
@@ -509,8 +508,7 @@ cdef _grammar(Vocab vocab, str kind, str text, str root, patterns, tokens, speci
     model_use(vocab._model)
     try:
         return sampler_wrap(
-            grammar_sampler_new(vocab, c_text, c_root, c_patterns, tokens, None if special is True else special),
-            kind, values, vocab.n_tokens,
+            grammar_sampler_new(vocab, c_text, c_root, c_patterns, tokens, spelled), kind, values, vocab.n_tokens,
             vocab._model)
     finally:
         model_unuse(vocab._model)
