@@ -79,8 +79,11 @@ def _words() -> Iterator[str]:
         length += 1
 
 
-def _add_toy_tokenizer(writer: gguf.GGUFWriter, n_vocab: int) -> None:
-    texts, scores, types = toy_vocabulary(n_vocab)
+def _add_toy_tokenizer(writer: gguf.GGUFWriter, n_vocab: int, controls: Sequence[str] = ()) -> None:
+    texts, scores, types = toy_vocabulary(n_vocab - len(controls))
+    texts += [control.encode() for control in controls]
+    scores += [0.0] * len(controls)
+    types += [_CONTROL] * len(controls)
     writer.add_tokenizer_model("llama")
     writer.add_tokenizer_pre("default")
     writer.add_token_list(texts)
@@ -143,7 +146,8 @@ def _llama_writer(
     shape: LlamaShape,
     *,
     split_max_tensors: int = 0,
-    chat_template: str | None = None,
+    chat_template: str | Sequence[dict[str, str]] | None = None,
+    controls: Sequence[str] = (),
     file_type: gguf.LlamaFileType | None = gguf.LlamaFileType.ALL_F32,
 ) -> gguf.GGUFWriter:
     writer = gguf.GGUFWriter(path, "llama", split_max_tensors=split_max_tensors)
@@ -162,17 +166,22 @@ def _llama_writer(
         writer.add_file_type(file_type)
     if chat_template is not None:
         writer.add_chat_template(chat_template)
-    _add_toy_tokenizer(writer, shape.n_vocab)
+    _add_toy_tokenizer(writer, shape.n_vocab, controls)
     return writer
 
 
 def write_llama(
-    path: Path, shape: LlamaShape | None = None, *, f16: bool = False, chat_template: str | None = None
+    path: Path,
+    shape: LlamaShape | None = None,
+    *,
+    f16: bool = False,
+    chat_template: str | Sequence[dict[str, str]] | None = None,
+    controls: Sequence[str] = (),
 ) -> Path:
-    """Write a tiny llama; with `f16` its matrices are F16."""
+    """Write a tiny llama; with `f16` its matrices are F16, and `controls` are its last tokens."""
     shape = shape or LlamaShape()
     file_type = gguf.LlamaFileType.MOSTLY_F16 if f16 else gguf.LlamaFileType.ALL_F32
-    writer = _llama_writer(path, shape, chat_template=chat_template, file_type=file_type)
+    writer = _llama_writer(path, shape, chat_template=chat_template, controls=controls, file_type=file_type)
     for name, tensor in llama_tensors(shape).items():
         writer.add_tensor(name, tensor.astype(np.float16) if f16 and tensor.ndim == 2 else tensor)
     _finish(writer)

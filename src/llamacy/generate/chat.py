@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import datetime
 import json
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from llamacy.core.text import TextAssembler
+from llamacy.errors import ChatTemplateError, ChatTemplateLimitError
 from llamacy.generate.arguments import RequestOptions, checked_count, checked_stop
 from llamacy.generate.chat_writer import ChatWriter
 from llamacy.generate.complete import checked_logprobs
 from llamacy.generate.formats import format_grammar
 from llamacy.generate.logprobs import LogprobWriter
 from llamacy.generate.prompts import prompt_tokens
-from llamacy.generate.tool_text import with_tools_in_text
-from llamacy.generate.tools import ToolChoice, call_grammar
+from llamacy.generate.tools import ToolChoice, answer_grammar, call_grammar
 
 if TYPE_CHECKING:
     from llamacy.chat.output.format import OutputFormat
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 # characters at the end of the prompt that tell whether the model is thinking already
 _SUFFIX = 512
+_SET_OTHERWISE = frozenset(
+    ("messages", "tools", "documents", "add_generation_prompt", "continue_final_message", "keep_null", "now")
+)
 
 
 @dataclass(frozen=True)
@@ -126,7 +129,7 @@ class ChatRequest:
         output = _output_format(template)
         self.prompt = _rendered(template, output, messages, tools, choice, arguments)
         suffix = self.prompt[-_SUFFIX:]
-        grammar = _grammar(choice, output, arguments, request, suffix)
+        grammar = _grammar(choice, template, output, arguments, request, suffix)
         # without tools and thinking there is nothing to tell apart
         parses = choice.enabled or bool(output.layout.words)
         markers = _marker_tokens(engine, output) if parses else frozenset()
@@ -173,39 +176,45 @@ def _rendered(
     arguments: ChatArguments,
 ) -> str:
     from llamacy.chat.messages import normalise_messages
+    from llamacy.generate.tool_messages import tool_messages
 
-    if tools or any(_has_calls(message) for message in messages if isinstance(messages, (list, tuple))):
-        told = choice.callable if choice.enabled else ()
-        messages = with_tools_in_text(normalise_messages(messages), told, template, output)
-    return template.render(
-        normalise_messages(messages, template),
-        tools=tools or None,
-        documents=arguments.documents,
-        add_generation_prompt=arguments.add_generation_prompt and not arguments.continue_final_message,
-        continue_final_message=arguments.continue_final_message,
-        keep_null=True,
-        **{**_further_variables(template, tools), **(arguments.chat_template_kwargs or {})},
-    )
+    variables = arguments.chat_template_kwargs or {}
+    if not isinstance(variables, Mapping):
+        raise TypeError(f"chat_template_kwargs must be a dict of variables for the template, not {variables!r:.100}")
+    taken = sorted(_SET_OTHERWISE.intersection(variables))
+    if taken:
+        raise ValueError(f"chat_template_kwargs has {taken[0]!r}, which is an argument of the request itself")
+    if tools and "functions" in template.variables and "tools" not in template.variables:
+        # what firefunction calls them
+        variables = {
+            "functions": json.dumps(tools, indent=4, ensure_ascii=False),
+            "datetime": time.strftime("%b %d %Y %H:%M:%S"),
+            **variables,
+        }
+    shown = tool_messages(messages, template, output, choice.callable if choice.enabled else ())
+    normalised = normalise_messages(shown, template)
 
+    def render(tools: list[dict[str, Any]]) -> str:
+        return template.render(
+            normalised,
+            tools=tools or None,
+            documents=arguments.documents,
+            add_generation_prompt=arguments.add_generation_prompt and not arguments.continue_final_message,
+            continue_final_message=arguments.continue_final_message,
+            keep_null=True,
+            **variables,
+        )
 
-def _further_variables(template: ChatTemplate, tools: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return what templates of older models want beside the tools: FireFunction's reads their JSON as `functions`."""
-    if not tools or "functions" not in template.variables:
-        return {}
-    now = datetime.datetime.now(datetime.timezone.utc)
-    return {
-        "functions": json.dumps([tool["function"] for tool in tools], indent=4, ensure_ascii=False),
-        "datetime": now.strftime("%b %d %Y %H:%M:%S GMT"),
-    }
-
-
-def _has_calls(message: Any) -> bool:
-    """Whether a message is about calls of tools, in any of the shapes that messages have."""
-    calls, call, role = (
-        message.get(name) if isinstance(message, Mapping) else getattr(message, name, None)
-        for name in ("tool_calls", "function_call", "role")
-    )
-    return bool(calls or call) or role in ("tool", "function")
+    try:
+        return render(tools)
+    except ChatTemplateLimitError:
+        raise
+    except ChatTemplateError:
+        # some templates need a description of each tool
+        described = [{**tool, "function": {"description": "", **tool["function"]}} for tool in tools]
+        if described == tools:
+            raise
+        return render(described)
 
 
 def _output_format(template: ChatTemplate) -> OutputFormat:
@@ -225,59 +234,50 @@ _formats: dict[str, OutputFormat] = {}
 
 
 def _grammar(
-    choice: ToolChoice, output: OutputFormat, arguments: ChatArguments, request: RequestOptions, suffix: str
+    choice: ToolChoice,
+    template: ChatTemplate,
+    output: OutputFormat,
+    arguments: ChatArguments,
+    request: RequestOptions,
+    suffix: str,
 ) -> Grammar | None:
     """Return what the text must obey: what was given, the form of the answer, or calls of tools."""
-    wants_form = arguments.response_format is not None and arguments.response_format != {"type": "text"}
+    answer = format_grammar(arguments.response_format)
     if request.grammar is not None:
-        if wants_form or choice.required:
+        if answer is not None or choice.required:
             raise ValueError("grammar, response_format and a required tool each say what the text obeys; give one")
         return request.grammar
-    if choice.required and wants_form:
+    if choice.required and answer is not None:
         raise ValueError("response_format is for an answer, but tool_choice requires a call; give one of them")
-    if wants_form:
-        if choice.enabled:
-            raise ValueError(
-                "response_format would rule out calls of the tools; leave it out, or give tool_choice='none'"
-            )
-        thinking = output.thinking
-        if thinking is None or not _may_think(output, suffix):
-            return format_grammar(arguments.response_format)
-        is_open = thinking.is_open(suffix)
-        return format_grammar(arguments.response_format, thinking.end, thinking_start="" if is_open else thinking.start)
-    if not choice.enabled:
+    if answer is None and not choice.enabled:
         return None
-    key = json.dumps([choice.callable, choice.required, arguments.parallel_tool_calls, suffix[-64:]], default=repr)
-    cached = _grammars.get((output.name, key))
+    # a function that is named is called once
+    parallel = arguments.parallel_tool_calls and not choice.named
+    tools = json.dumps([choice.callable, choice.required, parallel] if choice.enabled else None, default=repr)
+    key = (template.source, suffix[-64:], answer, tools)
+    cached = _grammars.get(key)
     if cached is None:
-        strict = any(tool["function"].get("strict") is True for tool in choice.callable)
-        cached = (
-            call_grammar(choice, output, parallel=arguments.parallel_tool_calls, prompt_suffix=suffix, strict=strict),
-        )
+        if answer is not None:
+            made: Grammar | None = answer_grammar(answer, choice, output, parallel=parallel, prompt_suffix=suffix)
+        else:
+            made = call_grammar(choice, output, parallel=parallel, prompt_suffix=suffix)
+        cached = (made,)
         if len(_grammars) >= _MAX_FORMATS:
             _grammars.clear()
-        _grammars[output.name, key] = cached
+        _grammars[key] = cached
     return cached[0]
 
 
-_grammars: dict[tuple[str, str], tuple[Grammar | None]] = {}
-
-
-def _may_think(output: OutputFormat, suffix: str) -> bool:
-    """Whether the model may think before it answers: its template speaks of it, and the prompt has not closed it."""
-    thinking = output.thinking
-    return thinking is not None and bool(output.layout.words) and not suffix.rstrip().endswith(thinking.end.rstrip())
+_grammars: dict[tuple[str, str, Grammar | None, str], tuple[Grammar | None]] = {}
 
 
 def _marker_tokens(engine: Engine, output: OutputFormat) -> frozenset[int]:
-    """Return the special tokens that mark parts of an answer."""
+    """Return the special tokens that mark parts of an answer, also those that are only a part of a marker."""
     vocab = engine.vocab
-    return frozenset(
-        token
-        for marker in output.markers
-        for token in vocab.tokenize(marker, add_special=False, parse_special=True)
-        if vocab.is_control(token)
-    )
+    tokens: set[int] = set()
+    for marker in output.markers:
+        tokens.update(vocab.tokenize(marker, add_special=False, parse_special=True))
+    return frozenset(token for token in tokens if vocab.is_control(token))
 
 
 def _with_thinking(options: SamplingOptions, output: OutputFormat, suffix: str) -> SamplingOptions:

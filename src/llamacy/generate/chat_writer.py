@@ -138,10 +138,10 @@ class ChatWriter:
         parsed = ParsedMessage.of([*parser.feed(text), *parser.finish()])
         return _message(parsed, legacy=self._legacy), bool(parsed.tool_calls)
 
-    @staticmethod
-    def _finish_reason(choice: Choice, *, has_calls: bool) -> str | None:
-        reason = choice.finish_reason
-        return "tool_calls" if has_calls and reason == "stop" else reason
+    def _finish_reason(self, choice: Choice, *, has_calls: bool) -> str | None:
+        if not has_calls or choice.finish_reason != "stop":
+            return choice.finish_reason
+        return "function_call" if self._legacy else "tool_calls"
 
     def _usage(self) -> responses.Usage:
         return usage(self._run, self._n_truncated)

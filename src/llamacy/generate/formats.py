@@ -11,9 +11,7 @@ if TYPE_CHECKING:
 _OBJECT = {"type": "object"}
 
 
-def format_grammar(
-    response_format: Any, thinking_end: str | None = None, *, thinking_start: str = ""
-) -> Grammar | None:
+def format_grammar(response_format: Any) -> Grammar | None:
     """Return the grammar of an answer, or None when it may be any text.
 
     Parameters
@@ -23,10 +21,6 @@ def format_grammar(
         ``{"type": "json_schema", "json_schema": {"schema": …}}``, ``{"type": "regex", "pattern": …}``,
         ``{"type": "grammar", "grammar": …}``; of these, the last two are not OpenAI's. A class of pydantic, or its
         like, is a JSON schema.
-    thinking_end
-        What thinking ends with, for a model that thinks before it answers; the grammar then lets it.
-    thinking_start
-        What it begins with; empty when the prompt has begun it.
 
     Raises
     ------
@@ -40,20 +34,11 @@ def format_grammar(
     kind, value = _kind(response_format)
     if kind == "text":
         return None
-    if kind == "grammar":
-        if thinking_end is None:
-            return value if isinstance(value, Grammar) else Grammar.from_string(value)
-        return _after_thinking_of_grammar(value, thinking_start, thinking_end)
-    if thinking_end is None:
-        return Grammar.from_regex(value) if kind == "regex" else Grammar.from_json_schema(value)
-    patterns = {"thought": _until(thinking_end)}
-    schemas = {}
     if kind == "regex":
-        patterns["answer"] = value
-    else:
-        schemas["answer"] = value
-    begins = f"({_literal(thinking_start)} thought)?" if thinking_start else "thought"
-    return Grammar.from_template(f"root ::= {begins} answer", schemas=schemas, patterns=patterns)
+        return Grammar.from_regex(value)
+    if kind == "schema":
+        return Grammar.from_json_schema(value)
+    return value if isinstance(value, Grammar) else Grammar.from_string(value)
 
 
 def _kind(response_format: Any) -> tuple[str, Any]:
@@ -110,30 +95,3 @@ def _text(response_format: Mapping[str, Any], *names: str) -> str:
             text: str = response_format[name]
             return text
     raise ValueError(f"response_format of type {response_format['type']!r} needs a text under {names[0]!r}")
-
-
-def _after_thinking_of_grammar(value: Any, thinking_start: str, thinking_end: str) -> Grammar:
-    """Return a grammar that lets thinking come before what another grammar allows."""
-    from llamacy.grammar import Grammar
-
-    grammar = value if isinstance(value, Grammar) else Grammar.from_string(value)
-    names = {line.split("::=")[0].strip() for line in grammar.text.splitlines() if "::=" in line}
-    root = "with-thinking"
-    while root in names:
-        root += "-"
-    thought = f"{root}-thought"
-    begins = f"({_literal(thinking_start)} {thought})?" if thinking_start else thought
-    return Grammar.from_template(
-        f"{root} ::= {begins} {grammar.root}\n{grammar.text}", root, patterns={thought: _until(thinking_end)}
-    )
-
-
-def _until(end: str) -> str:
-    """Return a regular expression for text up to a word, with it and the blanks after it."""
-    escaped = "".join(f"\\{char}" if not (char.isalnum() or char.isspace() or char in "<>_") else char for char in end)
-    return rf"(?:(?!{escaped})[\s\S])*{escaped}\s{{0,2}}"
-
-
-def _literal(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\r", "\\r")
-    return f'"{escaped}"'

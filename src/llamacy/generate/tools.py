@@ -10,7 +10,12 @@ from llamacy.generate.arguments import raise_unknown
 
 if TYPE_CHECKING:
     from llamacy.chat.output.format import OutputFormat
+    from llamacy.chat.output.grammar import CallGrammar
     from llamacy.grammar import Grammar
+
+
+# the rule for an answer beside calls
+_ANSWER = "answer"
 
 
 class ToolChoice:
@@ -28,8 +33,8 @@ class ToolChoice:
     ----------
     callable
         The tools that may be called.
-    required
-        One must be called.
+    required, named
+        One must be called, and which one is said.
     enabled
         Calls are read out of what the model writes.
 
@@ -41,7 +46,7 @@ class ToolChoice:
 
     def __init__(self, tools: Sequence[Mapping[str, Any]], choice: Any) -> None:
         self.callable: list[Mapping[str, Any]] = list(tools)
-        self.required = False
+        self.required = self.named = False
         self.enabled = bool(tools)
         if choice is None or choice == "auto":
             return
@@ -54,15 +59,29 @@ class ToolChoice:
         if choice in ("required", "any"):
             return
         name = _function_name(choice)
+        self.named = True
         self.callable = [tool for tool in tools if tool["function"]["name"] == name]
         if not self.callable:
             known = ", ".join(tool["function"]["name"] for tool in tools)
             raise ValueError(f"tool_choice names the function {name!r}, but the tools are {known}")
 
+    @property
+    def constrained(self) -> list[Mapping[str, Any]]:
+        """The tools that may be called, as grammars obey them: one that declares no parameter has none."""
+        made = []
+        for tool in self.callable:
+            function = tool["function"]
+            schema = function["parameters"]
+            is_empty = not (schema.get("properties") or schema.get("required") or schema.keys() - _SAYS_NOTHING)
+            closed = {**function, "parameters": {**schema, "additionalProperties": False}}
+            made.append({**tool, "function": closed} if is_empty else tool)
+        return made
 
-def call_grammar(
-    choice: ToolChoice, output: OutputFormat, *, parallel: bool, prompt_suffix: str, strict: bool
-) -> Grammar | None:
+
+_SAYS_NOTHING = frozenset(["type", "properties", "required", "title", "description", "$schema"])
+
+
+def call_grammar(choice: ToolChoice, output: OutputFormat, *, parallel: bool, prompt_suffix: str) -> Grammar | None:
     """Return the grammar of the calls of a request: one that holds from the beginning when a call is required, else a
     lazy one. None when the format has no trigger that tells where a call begins.
 
@@ -71,23 +90,67 @@ def call_grammar(
     GrammarError
         The schema of a tool can't be used; the error names the tool.
     """
-    from llamacy.grammar import Grammar
-
     parts = output.call_grammar(
-        choice.callable, parallel=parallel, required=choice.required, prompt_suffix=prompt_suffix
+        choice.constrained, parallel=parallel, required=choice.required, prompt_suffix=prompt_suffix
     )
     if not choice.required and not parts.triggers and not parts.trigger_patterns:
         return None
+    grammar = _filled(parts, parts.text, choice)
+    if choice.required:
+        return grammar
+    return grammar.with_triggers(trigger_words=parts.triggers, trigger_patterns=parts.trigger_patterns)
+
+
+def answer_grammar(
+    answer: Grammar, choice: ToolChoice, output: OutputFormat, *, parallel: bool, prompt_suffix: str
+) -> Grammar:
+    """Return the grammar of an answer with what may stand around it: thinking before it, or calls in its place.
+
+    Parameters
+    ----------
+    answer
+        What the answer itself obeys.
+
+    Raises
+    ------
+    GrammarError
+        The schema of a tool can't be used; the error names the tool.
+    ValueError
+        The grammar of the answer is lazy, but there are tools.
+    """
+    if answer.lazy:
+        # it lets anything come before its trigger
+        if choice.enabled:
+            raise ValueError("a lazy grammar can't say what an answer is in place of a call; leave its triggers out")
+        return answer
+    from llamacy.grammar.emit import emit
+    from llamacy.grammar.parse import parse
+    from llamacy.grammar.template import renamed
+    from llamacy.grammar.tree import Ref, Rules
+
+    tools = choice.constrained if choice.enabled else ()
+    parts = output.answer_grammar(_ANSWER, tools, parallel=parallel, prompt_suffix=prompt_suffix)
+    if parts.text.split() == ["root", "::=", _ANSWER]:
+        return answer
+    # no rule of the answer may have the name of another one
+    rules = parse(answer.text).rules
+    names = {name: f"{_ANSWER}-{name}" for name in rules}
+    whole = {_ANSWER: Ref(names[answer.root])} | {names[name]: renamed(node, names) for name, node in rules.items()}
+    return _filled(parts, f"{parts.text}\n{emit(Rules(_ANSWER, whole))}", choice)
+
+
+def _filled(parts: CallGrammar, text: str, choice: ToolChoice) -> Grammar:
+    """Return a grammar with the rules that it leaves open; it obeys schemas in all they say when a tool is strict."""
+    from llamacy.grammar import Grammar
+
+    strict = any(tool["function"].get("strict") is True for tool in choice.callable)
     try:
-        grammar = Grammar.from_template(
-            parts.text, schemas=parts.schemas, patterns=parts.patterns, strict=strict, extra_keys=False
+        return Grammar.from_template(
+            text, schemas=parts.schemas, patterns=parts.patterns, strict=strict, extra_keys=False
         )
     except GrammarError as error:
         _blame_tool(error, choice)
         raise
-    if choice.required:
-        return grammar
-    return grammar.with_triggers(trigger_words=parts.triggers, trigger_patterns=parts.trigger_patterns)
 
 
 def _blame_tool(error: GrammarError, choice: ToolChoice) -> None:

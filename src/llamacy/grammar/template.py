@@ -95,8 +95,8 @@ def template_text(
     both = taken & made.keys()
     if both:
         names = _other_names(both, taken | made.keys())
-        starts = {name: _renamed(node, names) for name, node in starts.items()}
-        made = {names.get(name, name): _renamed(node, names) for name, node in made.items()}
+        starts = {name: renamed(node, names) for name, node in starts.items()}
+        made = {names.get(name, name): renamed(node, names) for name, node in made.items()}
     made = starts | made
     check(Rules(root, part.rules | made), part.error, part.stacked)
     return f"{text}\n{emit(Rules(root, made))}" if made else text
@@ -110,13 +110,21 @@ def _other_names(names: Collection[str], taken: Collection[str]) -> dict[str, st
     return {name: f"{name}-{n}" for name in names}
 
 
-def _renamed(node: Any, names: Mapping[str, str]) -> Any:
-    """Return a node in which rules have other names."""
+def renamed(node: Any, names: Mapping[str, str]) -> Any:
+    """Return a node in which rules have other names.
+
+    Parameters
+    ----------
+    node
+        Of a tree of rules.
+    names
+        Other names of rules; those that aren't in it stay.
+    """
     kind = type(node)
     if kind is Ref:
         return Ref(names.get(str(node), node))
     if kind is tuple or kind is Choice:
-        return kind([_renamed(part, names) for part in node])
+        return kind([renamed(part, names) for part in node])
     if kind is Repeat:
-        return Repeat(_renamed(node.item, names), node.minimum, node.maximum)
+        return Repeat(renamed(node.item, names), node.minimum, node.maximum)
     return node

@@ -72,6 +72,8 @@ class MessageLayout(Layout):
         What stands before the header of the turn's messages.
     message
         What ends a header.
+    thinks, answers, thought_end
+        Headers with which the grammar begins thinking and the answer, and what it ends thinking with.
     ends
         What ends a message.
     heads
@@ -84,6 +86,9 @@ class MessageLayout(Layout):
 
     start: str = "<|start|>assistant"
     message: str = "<|message|>"
+    thinks: str = ""
+    answers: str = "<|message|>"
+    thought_end: str = ""
     ends: tuple[str, ...] = ()
     heads: tuple[str, ...] = ()
     thought: re.Pattern[str] = re.compile("(?!)")
@@ -93,6 +98,13 @@ class MessageLayout(Layout):
     def thinking(self) -> Thinking | None:
         """What thinking stands between, if that is all that tells it apart."""
         return None
+
+    def answer(self, rules: Rules, answer: str, prompt_suffix: str) -> str:
+        """Add rules for an answer, see `Layout.answer`."""
+        given = self._given(prompt_suffix)
+        if given.endswith(self.message) and not self.is_thinking(given):
+            return answer
+        return f"{self._thoughts(rules, prompt_suffix)} {literal(self.answers)} {answer}"
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -167,20 +179,23 @@ class MessageLayout(Layout):
             return ""
         return source.release()
 
-    def _thoughts(self, rules: Rules, header: str, end: str, prompt_suffix: str) -> str:
+    def _thoughts(self, rules: Rules, prompt_suffix: str) -> str:
         """Return an expression for thinking that may come first, up to the next header."""
         given = self._given(prompt_suffix)
-        rules.pattern("thoughts", anything_but(end))
-        rest = f"thoughts {literal(end + self.start)}"
+        rules.pattern("thoughts", anything_but(self.thought_end))
+        rest = f"thoughts {literal(self.thought_end + self.start)}"
         if given.endswith(self.message) and self.is_thinking(given):
             return rest
-        return f"({literal(header)} {rest})?"
+        return f"({literal(self.thinks)} {rest})?"
 
 
 @dataclass(frozen=True)
 class HarmonyLayout(MessageLayout):
     """Channels, and messages to functions (gpt-oss)."""
 
+    thinks: str = "<|channel|>analysis<|message|>"
+    answers: str = "<|channel|>final<|message|>"
+    thought_end: str = "<|end|>"
     ends: tuple[str, ...] = ("<|end|>", "<|return|>", "<|call|>")
     heads: tuple[str, ...] = ("<|channel|>", " to=", "to=", "<|constrain|>")
 
@@ -192,7 +207,7 @@ class HarmonyLayout(MessageLayout):
         calls = syntax.grammar(rules, parallel)
         if not required:
             return calls
-        thoughts = self._thoughts(rules, "<|channel|>analysis<|message|>", "<|end|>", prompt_suffix)
+        thoughts = self._thoughts(rules, prompt_suffix)
         return f'{thoughts} (" " | "<|channel|>commentary ") {calls}'
 
 
@@ -200,6 +215,8 @@ class HarmonyLayout(MessageLayout):
 class RecipientLayout(MessageLayout):
     """Messages to the user, to oneself, which is thinking, and to tools, whose calls stand in the text."""
 
+    thinks: str = " to=self<|message|>"
+    thought_end: str = "<|eom|>"
     ends: tuple[str, ...] = ("<|eom|>", "<|eot|>")
     heads: tuple[str, ...] = (" to=", "to=")
 
@@ -210,7 +227,7 @@ class RecipientLayout(MessageLayout):
         calls = syntax.grammar(rules, parallel)
         if not required:
             return calls
-        thoughts = self._thoughts(rules, " to=self<|message|>", "<|eom|>", prompt_suffix)
+        thoughts = self._thoughts(rules, prompt_suffix)
         rules.add("recipient", " | ".join(literal(name) for name, _ in rules.functions))
         return f'{thoughts} " to=" recipient {literal(self.message)} {calls}'
 

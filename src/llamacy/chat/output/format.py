@@ -141,8 +141,7 @@ class OutputFormat:
         """
         if not tools:
             raise ValueError("there are no tools, so there is no grammar of calls; leave it out")
-        openers = self.syntax.openers if required else ()
-        rules = Rules(tools, next((opener for opener in openers if prompt_suffix.endswith(opener)), ""))
+        rules = Rules(tools, self._begun(prompt_suffix) if required else "")
         root = self.layout.grammar(rules, self.syntax, parallel, required, prompt_suffix)
         return CallGrammar(
             rules.text(root),
@@ -151,3 +150,29 @@ class OutputFormat:
             () if required else self.syntax.triggers,
             () if required else self.syntax.trigger_patterns,
         )
+
+    def answer_grammar(
+        self, answer: str, tools: Sequence[Mapping[str, Any]] = (), *, parallel: bool = True, prompt_suffix: str = ""
+    ) -> CallGrammar:
+        """Describe what the model must write when its answer has a form: such an answer, or calls in its place.
+
+        It holds from the beginning of the text, and lets the model think first.
+
+        Parameters
+        ----------
+        answer
+            Name of the rule for the answer, which the caller adds.
+        tools
+            What may be called instead; none by default.
+        parallel, prompt_suffix
+            As for `call_grammar`.
+        """
+        rules = Rules(tools, self._begun(prompt_suffix))
+        root = self.layout.answer(rules, answer, prompt_suffix)
+        if tools:
+            root = f"{self.layout.grammar(rules, self.syntax, parallel, True, prompt_suffix)} | {root}"
+        return CallGrammar(rules.text(root), rules.schemas, rules.patterns)
+
+    def _begun(self, prompt_suffix: str) -> str:
+        """Return the opener of a call with which the prompt ends."""
+        return next((opener for opener in self.syntax.openers if prompt_suffix.endswith(opener)), "")

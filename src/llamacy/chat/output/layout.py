@@ -65,6 +65,20 @@ class Layout(ABC):
     def grammar(self, rules: Rules, syntax: Syntax, parallel: bool, required: bool, prompt_suffix: str) -> str:
         """Add rules for calls, and return the expression for what the model writes."""
 
+    @abstractmethod
+    def answer(self, rules: Rules, answer: str, prompt_suffix: str) -> str:
+        """Add rules for what stands around an answer, and return the expression for what the model writes.
+
+        Parameters
+        ----------
+        rules
+            Where they are added.
+        answer
+            Name of the rule for the answer itself.
+        prompt_suffix
+            The end of the prompt.
+        """
+
 
 @dataclass(frozen=True)
 class TagLayout(Layout):
@@ -169,6 +183,19 @@ class TagLayout(Layout):
         if tags.is_open(prompt_suffix):
             return f"thoughts {end} {calls}"
         return f"{_LINES} ({literal(tags.start)} thoughts {end})? {calls}"
+
+    def answer(self, rules: Rules, answer: str, prompt_suffix: str) -> str:
+        """Add rules for an answer, see `Layout.answer`."""
+        around = " | ".join(literal(word.removeprefix(rules.begun)) for word in self.dropped)
+        form = f"({around}){{0,4}} {answer} ({around}){{0,4}}" if around else answer
+        tags = self.tags
+        if tags is None or prompt_suffix.rstrip().endswith(tags.end):
+            return form
+        rules.pattern("thoughts-before", anything_but(tags.end))
+        end = f"{literal(tags.end)} {_LINES}"
+        if tags.is_open(prompt_suffix):
+            return f"thoughts-before {end} {form}"
+        return f"({_LINES} {literal(tags.start)} thoughts-before {end})? {form}"
 
 
 def _close(turn: Turn, word: str | None, thinking: Thinking) -> None:
