@@ -12,9 +12,9 @@ from tests.helpers.chats import PING, WEATHER, calls_of, joined, only, user, ven
 
 CONTROLS = (
     "<tool_call>", "</tool_call>", "<think>", "</think>", "[TOOL_CALLS]", "[ARGS]", "[THINK]", "[/THINK]",
-    "<|im_start|>", "<|im_end|>", "<|channel|>", "<|message|>", "<|start|>", "<|end|>", "<|return|>", "<|call|>", "<|constrain|>", "<|odd|>",
-    "<|tool_call>", "<tool_call|>", '<|"|>', "<|tool_call_start|>", "<|tool_call_end|>",
-    "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>", "<|tool_call_begin|>", "<|tool_call_end|>",
+    "<|im_start|>", "<|im_end|>", "<|channel|>", "<|message|>", "<|start|>", "<|end|>", "<|return|>",
+    "<|call|>", "<|constrain|>", "<|odd|>", "<|tool_call>", "<tool_call|>", '<|"|>', "<|tool_call_start|>",
+    "<|tool_call_end|>", "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>", "<|tool_call_begin|>",
     "<|tool_call_argument_begin|>",
 )  # fmt: skip
 # by the template: what the model writes, its thoughts and the call
@@ -49,7 +49,7 @@ ASKED = user("Weather?")
 
 @pytest.fixture(scope="module")
 def model(model_dir):
-    path = scripted.write_model(model_dir / "controls.gguf", controls=tuple(dict.fromkeys(CONTROLS)))
+    path = scripted.write_model(model_dir / "controls.gguf", controls=CONTROLS)
     with Model(path) as model:
         yield model
 
@@ -63,7 +63,7 @@ def make(model, closing):
 
 
 def writing(text):
-    return scripted.writing(text, controls=tuple(dict.fromkeys(CONTROLS)))
+    return scripted.writing(text, controls=CONTROLS)
 
 
 def say(llama, text, **options):
@@ -73,7 +73,7 @@ def say(llama, text, **options):
 
 
 def test_vocabulary_has_them_as_single_tokens(model):
-    for number, control in enumerate(dict.fromkeys(CONTROLS)):
+    for number, control in enumerate(CONTROLS):
         assert list(model.vocab.tokenize(control, add_special=False, parse_special=True)) == [N_TOY_VOCAB + number]
 
 

@@ -11,6 +11,7 @@ from llamacy.generate.chat import ChatArguments, ChatRequest
 from llamacy.generate.complete import TextRequest, usage_apart
 from llamacy.generate.engine import Engine, ending
 from llamacy.generate.loaded import LoadedModel
+from llamacy.generate.openai_types import as_openai, check_openai
 from llamacy.generate.prompts import checked_tokens
 from llamacy.generate.templates import Templates
 
@@ -398,6 +399,27 @@ class Llama(LoadedModel):
         if stream:
             return self._engine.stream(chat.run, lambda: chat.writer.chunks(usage_apart=apart))
         return self._engine.whole(chat.run, chat.writer.result)
+
+    def create_chat_completion_openai_v1(self, messages: Sequence[Any], **options: Any) -> Any:
+        """Do as `create_chat_completion`, and return the types of the package `openai`, as its client does.
+
+        Parameters
+        ----------
+        messages, **options
+            As for `create_chat_completion`.
+
+        Returns
+        -------
+        openai.types.chat.ChatCompletion, or iterator of openai.types.chat.ChatCompletionChunk
+            With the fields of llamacy's own as further attributes.
+
+        Raises
+        ------
+        ImportError
+            The package openai is not installed.
+        """
+        check_openai()
+        return as_openai(self.create_chat_completion(messages, **options))
 
     def chat_prompt(self, messages: Sequence[Any], **options: Any) -> str:
         """Return the text that the model is given for a conversation, without generating anything.
