@@ -14,7 +14,8 @@ import pytest
 from tests.helpers import REPO, data, toy_tokens
 from tests.helpers.process import run_python
 
-EXAMPLES = sorted((REPO / "examples").glob("*.py"))
+# those that chat need a model with a chat template, and one that ends its JSON
+EXAMPLES = sorted(path for path in (REPO / "examples").glob("*.py") if not path.name.startswith("chat_"))
 
 
 def run_example(path: Path, model: Path) -> str:
@@ -40,6 +41,46 @@ def test_two_sequences_don_t_mix(smollm2_path: Path) -> None:
     lines = run_example(REPO / "examples" / "two_sequences.py", smollm2_path).splitlines()
     assert lines[0].endswith("→  8, 9, 10, 1")
     assert "→  k l m n o p" in lines[1]
+
+
+def run_chat_example(name: str, model: Path, *packages: str) -> list[str]:
+    for package in packages:
+        pytest.importorskip(package)
+    return run_example(REPO / "examples" / f"chat_{name}.py", model).splitlines()
+
+
+@pytest.mark.model
+def test_chat_stream_remembers(smollm2_path: Path) -> None:
+    lines = run_chat_example("stream", smollm2_path)
+    assert lines[0] == "> What is 2+2?"
+    assert [int(line.split(":")[1]) > 0 for line in lines if "from memory:" in line] == [False, True]
+
+
+@pytest.mark.model
+def test_chat_json_says_what_the_forms_allow(smollm2_path: Path) -> None:
+    city, salty = run_chat_example("json", smollm2_path)
+    assert city.startswith("city: {'name': 'Paris', 'country': ")
+    assert salty in ("salty: yes", "salty: no")
+
+
+@pytest.mark.model
+def test_chat_tools_calls_the_function(smollm2_path: Path) -> None:
+    call, *answer = run_chat_example("tools", smollm2_path)
+    assert call.startswith("call: get_weather {'city': 'Rome'")
+    assert "It is sunny in Rome" in call
+    assert answer[0].startswith("answer: ")
+
+
+@pytest.mark.model
+def test_chat_instructor_makes_an_object(smollm2_path: Path) -> None:
+    assert run_chat_example("instructor", smollm2_path, "openai", "instructor") == ["Person Jason 25"]
+
+
+@pytest.mark.model
+def test_chat_langchain_answers_streams_and_calls(smollm2_path: Path) -> None:
+    lines = run_chat_example("langchain", smollm2_path, "langchain_core")
+    starts = ["answer: ", "stream: ", "call: get_population {'city': ", "answer: "]
+    assert [line for line, start in zip(lines, starts, strict=True) if not line.startswith(start)] == []
 
 
 @pytest.mark.slow_build

@@ -55,8 +55,7 @@ def _with_calls_in_texts(messages: list[dict[str, Any]]) -> list[dict[str, Any]]
     for message in messages:
         if message["role"] == "tool":
             name = message.get("name") or names.get(message.get("tool_call_id"), "")
-            result = {**({"name": name} if name else {}), "result": message["content"]}
-            results.append(json.dumps(result, ensure_ascii=False))
+            results.append(f"{name or 'The function'} returned: {message['content']}")
             if len(results) > 1:
                 made.pop()
             made.append({"role": "user", "content": "\n".join(results)})
