@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -12,9 +11,6 @@ from llamacy.chat.messages import normalise_messages
 if TYPE_CHECKING:
     from llamacy.chat.output.format import OutputFormat
     from llamacy.chat.template import ChatTemplate
-
-# the format of models whose templates don't tell how calls are written
-_GENERIC = "generic"
 
 
 def tool_messages(
@@ -38,16 +34,16 @@ def tool_messages(
     """
     traits = template.traits
     hides_tools = bool(tools) and not traits.tools
-    hides_calls = output.name == _GENERIC and not (traits.object_arguments or traits.text_arguments)
+    hides_calls = not (traits.object_arguments or traits.text_arguments)
     if not hides_tools and not hides_calls:
         return messages
     made = normalise_messages(messages)
     if hides_calls:
-        made = _with_calls_in_texts(made)
+        made = _with_calls_in_texts(made, output)
     return _with_instructions(made, output.instructions(tools), takes_system=traits.system) if hides_tools else made
 
 
-def _with_calls_in_texts(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _with_calls_in_texts(messages: list[dict[str, Any]], output: OutputFormat) -> list[dict[str, Any]]:
     """Return messages in which calls are in the text of the assistant, and results in that of the user."""
     made: list[dict[str, Any]] = []
     names: dict[Any, str] = {}
@@ -64,20 +60,17 @@ def _with_calls_in_texts(messages: list[dict[str, Any]]) -> list[dict[str, Any]]
         calls = message.get("tool_calls")
         if calls:
             names.update({call.get("id"): call["function"]["name"] for call in calls})
-            written = json.dumps([_call(call["function"]) for call in calls], ensure_ascii=False)
+            written = output.syntax.text_of([_call(call["function"]) for call in calls])
             message = {key: value for key, value in message.items() if key != "tool_calls"}
             message["content"] = f"{message['content']}\n{written}" if message["content"] else written
         made.append(message)
     return made
 
 
-def _call(function: Mapping[str, Any]) -> dict[str, Any]:
+def _call(function: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the name and the arguments as JSON text; what a model wrote may be cut off, and is shown as it is."""
     arguments = function["arguments"]
-    if isinstance(arguments, str):
-        # what a model wrote may be cut off; it is shown as it is
-        with contextlib.suppress(ValueError):
-            arguments = json.loads(arguments)
-    return {"name": function["name"], "arguments": arguments}
+    return function["name"], arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
 
 
 def _with_instructions(messages: list[dict[str, Any]], text: str, *, takes_system: bool) -> list[dict[str, Any]]:
