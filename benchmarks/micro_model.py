@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from string import ascii_lowercase
 from typing import Any
@@ -11,28 +12,44 @@ import numpy as np
 from harness.cache import cache_dir
 
 from llamacy import Gguf
+from llamacy.core.model import Model
 from llamacy.types import GgmlType, GgufType
 
 # in the names of the files: raise it when a change here makes other files
-_VERSION = 1
+_VERSION = 2
 _ARRAYS = {"tokenizer.ggml.token_type": GgufType.INT32, "tokenizer.ggml.scores": GgufType.FLOAT32}
 # tokens of these types have no text; a generation must not run into them
 _CONTROL = 3
 
 
-def micro_model(tokenizer: Path) -> Path:
+def micro_model(tokenizer: Path, *, whole_text: bool = False) -> Path:
     """Return a model of 1 layer and 64 dimensions with the vocabulary of another one, writing it when needed.
 
     Nearly all of its time goes into what every model does for a token, so it shows what a binding adds.
+
+    Parameters
+    ----------
+    tokenizer
+        The model whose vocabulary and chat template it has.
+    whole_text
+        It writes no token that is a part of a character only. Otherwise it strings tokens together without sense, so
+        sooner or later a text has bytes that aren't UTF-8.
     """
     with Gguf(tokenizer) as source:
-        name = f"micro-{_VERSION}-{len(source.metadata['tokenizer.ggml.tokens'])}.gguf"
-        path = cache_dir() / name
+        kind = "micro-text" if whole_text else "micro"
+        path = cache_dir() / f"{kind}-{_VERSION}-{len(source.metadata['tokenizer.ggml.tokens'])}.gguf"
         if not path.is_file():
-            metadata = {key: source.metadata[key] for key in source.metadata if key.startswith("tokenizer.ggml.")}
-            _write(path, metadata, n_embd=64, n_head=4, n_ff=128)
+            metadata = {key: source.metadata[key] for key in source.metadata if key.startswith("tokenizer.")}
+            _write(path, metadata, n_embd=64, n_head=4, n_ff=128, silent=_parts(tokenizer) if whole_text else ())
             del metadata
     return path
+
+
+def _parts(tokenizer: Path) -> list[int]:
+    """Return the tokens that are no text on their own."""
+    with Model(tokenizer, vocab_only=True) as model:
+        pieces = [model.vocab.piece(token) for token in range(model.n_vocab)]
+    return [token for token, piece in enumerate(pieces) if piece != piece.decode("utf-8", "ignore").encode()]
 
 
 def nano_model() -> Path:
@@ -86,7 +103,9 @@ def nano_lora() -> Path:
     return path
 
 
-def _write(path: Path, metadata: dict[str, Any], *, n_embd: int, n_head: int, n_ff: int) -> None:
+def _write(
+    path: Path, metadata: dict[str, Any], *, n_embd: int, n_head: int, n_ff: int, silent: Sequence[int] = ()
+) -> None:
     rng = np.random.default_rng(20)
     tokens = metadata["tokenizer.ggml.tokens"]
     n_vocab = len(tokens)
@@ -97,6 +116,7 @@ def _write(path: Path, metadata: dict[str, Any], *, n_embd: int, n_head: int, n_
     output = weights(n_vocab, n_embd, 2 / n_embd**0.5)
     # a logit of 0 is far from the largest of so many
     output[np.asarray(metadata["tokenizer.ggml.token_type"]) == _CONTROL] = 0
+    output[list(silent)] = 0
     scale = n_embd**-0.5
     tensors = {
         "token_embd.weight": weights(n_vocab, n_embd, 1),

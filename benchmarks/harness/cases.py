@@ -74,6 +74,11 @@ def growth_request(text: bool) -> Request:
     return Request(COUNTING, MARKS[-1] + _SPARE, "default" if text else "greedy", text=text, marks=_EDGES)
 
 
+def second_half_edges() -> tuple[int, ...]:
+    """Return the marks that a request needs for `second_half`."""
+    return _EDGES
+
+
 def second_half(mark: int) -> Measure:
     """Return the measure of the second half of the tokens up to a mark of `growth_request`."""
     begin, end = _EDGES.index(mark // 2), _EDGES.index(mark)

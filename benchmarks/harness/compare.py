@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from statistics import median, quantiles
 
+from harness.calls import Call
 from harness.worker import Answer, Request, Worker
 
 Measure = Callable[[Answer, str], float]
@@ -58,13 +60,22 @@ class Ratio:
         return f"{self.median:.3f} [{self.low:.3f} {self.high:.3f}]"
 
 
-def alternate(workers: Sequence[Worker], request: Request, rounds: int, series: Series | None = None) -> Series:
+def alternate(
+    workers: Sequence[Worker], request: Request | Call, rounds: int, series: Series | None = None, *, warm: bool = True
+) -> Series:
     """Run a request on every process in turn; each round turns the order around. One more round warms up."""
+    return take_turns({worker.name: partial(worker.run, request) for worker in workers}, rounds, series, warm=warm)
+
+
+def take_turns(
+    runs: Mapping[str, Callable[[], Answer]], rounds: int, series: Series | None = None, *, warm: bool = True
+) -> Series:
+    """Call functions in turn; each round turns the order around. With `warm`, one more round comes before."""
     series = Series() if series is None else series
-    for number in range(rounds + 1):
-        order = workers if number % 2 else list(reversed(workers))
-        answers = {worker.name: worker.run(request) for worker in order}
-        if number > 0:
+    for number in range(-warm, rounds):
+        order = list(runs) if number % 2 else list(reversed(runs))
+        answers = {name: runs[name]() for name in order}
+        if number >= 0:
             for name, answer in answers.items():
                 series.add(name, answer)
     return series

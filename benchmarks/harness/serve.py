@@ -7,27 +7,25 @@ import sys
 import time
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
 
-@dataclass
-class Run:
-    """One request, as read from its line."""
+Items = Iterator[Any]
 
-    sampler: str
-    text: bool
-    n_generate: int
-    seed: int
+
+@dataclass(kw_only=True)
+class Timed:
+    """A request whose time is noted: at its beginning, its marks and its end."""
+
     marks: list[int]
-    prompt: array[int]
     wall: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)
 
-    def consume(self, items: Iterator[Any], kept: deque[Any] | list[Any]) -> None:
+    def consume(self, items: Items, kept: deque[Any] | list[Any]) -> None:
         """Take all items, one for a token, and note the time at the marks; the loop itself runs in C."""
         at = 0
         for mark in self.marks:
@@ -42,12 +40,60 @@ class Run:
         self.wall.append(time.perf_counter())
         self.cpu.append(time.process_time())
 
+    def answer(self, tokens: list[int], text: str, n_tokens: int) -> dict[str, Any]:
+        """Return what goes back."""
+        return {
+            "n_tokens": n_tokens,
+            "tokens": tokens,
+            "text": text.encode("utf-8", "surrogateescape").hex(),
+            "wall": [moment - self.wall[0] for moment in self.wall[1:]],
+            "cpu": [moment - self.cpu[0] for moment in self.cpu[1:]],
+        }
+
+
+@dataclass(kw_only=True)
+class Run(Timed):
+    """One request for tokens or text, as read from its line."""
+
+    sampler: str
+    text: bool
+    n_generate: int
+    seed: int
+    prompt: array[int]
+
+
+@dataclass(kw_only=True)
+class Call(Timed):
+    """A call of the API, as read from its line; `harness.calls.Call` says what the fields mean."""
+
+    kind: str
+    prompt: list[int]
+    messages: list[dict[str, Any]]
+    max_tokens: int
+    temperature: float
+    seed: int
+    stream: bool
+    logprobs: int | None
+    tools: list[dict[str, Any]] | None
+    keep: bool
+    times: int
+
+    def text_of(self, items: Iterable[dict[str, Any]]) -> str:
+        """Return the text of responses or chunks in OpenAI's shape."""
+        choices = [choice for item in items for choice in item["choices"]]
+        if self.kind != "chat":
+            return "".join(choice["text"] for choice in choices)
+        return "".join((choice["delta"] if self.stream else choice["message"]).get("content") or "" for choice in choices)
+
 
 class Engine(Protocol):
     """What a measured package has to do."""
 
     def run(self, run: Run) -> tuple[list[int], str, int]:
         """Carry out a request and return its tokens (empty when not known), its text and their number."""
+
+    def prepare(self, call: Call) -> tuple[Callable[[], Items], Callable[[Any], str]]:
+        """Return what begins a call and returns its items, and what makes text of all of them."""
 
 
 def serve(load: Callable[[str, int, int, int], Engine]) -> None:
@@ -59,7 +105,12 @@ def serve(load: Callable[[str, int, int, int], Engine]) -> None:
     _answer({"ready": True, "load_s": time.perf_counter() - begin})
     for line in sys.stdin:
         command, *words = line.split()
-        _answer(_run(engine, words) if command == "run" else {"peak_rss_bytes": peak_rss()})
+        if command == "run":
+            _answer(_run(engine, words))
+        elif command == "call":
+            _answer(_call(engine, Call(**json.loads(line.partition(" ")[2]))))
+        else:
+            _answer({"peak_rss_bytes": peak_rss()})
 
 
 def peak_rss() -> int:
@@ -77,18 +128,31 @@ def peak_rss() -> int:
 
 def _run(engine: Engine, words: list[str]) -> dict[str, Any]:
     sampler, text, n_generate, seed, n_marks = words[0], words[1] == "1", *map(int, words[2:5])
-    marks = [int(word) for word in words[5 : 5 + n_marks]]
-    run = Run(sampler, text, n_generate, seed, marks, array("i", map(int, words[6 + n_marks :])))
+    run = Run(
+        sampler=sampler,
+        text=text,
+        n_generate=n_generate,
+        seed=seed,
+        marks=[int(word) for word in words[5 : 5 + n_marks]],
+        prompt=array("i", map(int, words[6 + n_marks :])),
+    )
     run.note()
     tokens, written, n_tokens = engine.run(run)
     run.note()
-    return {
-        "n_tokens": n_tokens,
-        "tokens": tokens,
-        "text": written.encode("utf-8", "surrogateescape").hex(),
-        "wall": [moment - run.wall[0] for moment in run.wall[1:]],
-        "cpu": [moment - run.cpu[0] for moment in run.cpu[1:]],
-    }
+    return run.answer(tokens, written, n_tokens)
+
+
+def _call(engine: Engine, call: Call) -> dict[str, Any]:
+    begin, text_of = engine.prepare(call)
+    if call.times > 1:
+        deque(begin(), maxlen=0)  # the first one warms up
+    kept: deque[Any] = deque()
+    call.note()
+    for _ in range(call.times):
+        kept.clear()
+        call.consume(begin(), kept)
+    call.note()
+    return call.answer([], text_of(kept), call.max_tokens)
 
 
 def _answer(answer: dict[str, Any]) -> None:

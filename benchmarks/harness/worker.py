@@ -12,6 +12,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from harness.calls import Call
+
 _HERE = Path(__file__).resolve().parent
 
 
@@ -102,7 +104,7 @@ class Worker:
         )
         self.facts = self._read()
 
-    def run(self, request: Request) -> Answer:
+    def run(self, request: Request | Call) -> Answer:
         """Run one request."""
         answer = self._ask(request.line())
         return Answer(
