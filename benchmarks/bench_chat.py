@@ -197,7 +197,7 @@ def _added(name: str, series: Series, measure: Measure, n: int, most: float | No
 
 
 def _grown(name: str, series: Series) -> list[dict[str, Any]]:
-    """Return what a token costs at each mark, and how much more that is than the loop there and what was added first."""
+    """Return what a token costs at each mark, and how much more than the loop there and what was added at first."""
     rows: list[dict[str, Any]] = []
     first: float | None = None
     for mark in MARKS:

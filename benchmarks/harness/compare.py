@@ -73,7 +73,7 @@ def take_turns(
     """Call functions in turn; each round turns the order around. With `warm`, one more round comes before."""
     series = Series() if series is None else series
     for number in range(-warm, rounds):
-        order = list(runs) if number % 2 else list(reversed(runs))
+        order = list(runs) if number % 2 else list(runs)[::-1]
         answers = {name: runs[name]() for name in order}
         if number >= 0:
             for name, answer in answers.items():

@@ -13,7 +13,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
-
 Items = Iterator[Any]
 
 
@@ -78,12 +77,11 @@ class Call(Timed):
     keep: bool
     times: int
 
-    def text_of(self, items: Iterable[dict[str, Any]]) -> str:
-        """Return the text of responses or chunks in OpenAI's shape."""
-        choices = [choice for item in items for choice in item["choices"]]
+    def texts(self, items: Iterable[Any]) -> Items:
+        """Return the texts of responses or chunks in OpenAI's shape, as who reads a stream takes them."""
         if self.kind != "chat":
-            return "".join(choice["text"] for choice in choices)
-        return "".join((choice["delta"] if self.stream else choice["message"]).get("content") or "" for choice in choices)
+            return map(_completion_text, items)
+        return map(_delta_text if self.stream else _message_text, items)
 
 
 class Engine(Protocol):
@@ -92,8 +90,8 @@ class Engine(Protocol):
     def run(self, run: Run) -> tuple[list[int], str, int]:
         """Carry out a request and return its tokens (empty when not known), its text and their number."""
 
-    def prepare(self, call: Call) -> tuple[Callable[[], Items], Callable[[Any], str]]:
-        """Return what begins a call and returns its items, and what makes text of all of them."""
+    def prepare(self, call: Call) -> Callable[[], Items]:
+        """Return what begins a call and returns its texts."""
 
 
 def serve(load: Callable[[str, int, int, int], Engine]) -> None:
@@ -143,16 +141,28 @@ def _run(engine: Engine, words: list[str]) -> dict[str, Any]:
 
 
 def _call(engine: Engine, call: Call) -> dict[str, Any]:
-    begin, text_of = engine.prepare(call)
+    begin = engine.prepare(call)
     if call.times > 1:
         deque(begin(), maxlen=0)  # the first one warms up
-    kept: deque[Any] = deque()
+    kept: deque[str] = deque()
     call.note()
     for _ in range(call.times):
         kept.clear()
         call.consume(begin(), kept)
     call.note()
-    return call.answer([], text_of(kept), call.max_tokens)
+    return call.answer([], "".join(kept), call.max_tokens)
+
+
+def _completion_text(item: Any) -> str:
+    return str(item["choices"][0]["text"])
+
+
+def _delta_text(item: Any) -> str:
+    return item["choices"][0]["delta"].get("content") or ""
+
+
+def _message_text(item: Any) -> str:
+    return item["choices"][0]["message"]["content"] or ""
 
 
 def _answer(answer: dict[str, Any]) -> None:

@@ -46,7 +46,7 @@ class LlamaCppPythonEngine:
         run.consume(stream, chunks)
         return [], "".join(chunk["choices"][0]["text"] for chunk in chunks), run.n_generate
 
-    def prepare(self, call: Call) -> tuple[Callable[[], Items], Callable[[Any], str]]:
+    def prepare(self, call: Call) -> Callable[[], Items]:
         """Prepare a call of the API."""
         llama = self._llama if call.logprobs is None else self._keeping_rows()
         if not call.keep:
@@ -67,9 +67,9 @@ class LlamaCppPythonEngine:
                     top_logprobs=call.logprobs,
                     **options,
                 )
-            return made if call.stream else iter([made])
+            return call.texts(made if call.stream else [made])
 
-        return begin, call.text_of
+        return begin
 
     def _keeping_rows(self) -> Any:
         """Return one that can tell log-probabilities: it keeps all rows of logits, so it is not made before."""

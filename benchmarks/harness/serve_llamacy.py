@@ -45,11 +45,11 @@ class LlamacyEngine:
         text = "".join(chunk["choices"][0]["text"] for chunk in chunks)
         return [], text, chunks[-1]["usage"]["completion_tokens"]
 
-    def prepare(self, call: Call) -> tuple[Callable[[], Items], Callable[[Any], str]]:
+    def prepare(self, call: Call) -> Callable[[], Items]:
         """Prepare a call of the API, or the loop that lies below it."""
         llama = self._llama
         if call.kind == "loop":
-            return self._loop(call), "".join
+            return self._loop(call)
         if not call.keep:
             llama.reset()
         options: dict[str, Any] = {
@@ -69,9 +69,9 @@ class LlamacyEngine:
                     top_logprobs=call.logprobs,
                     **options,
                 )
-            return made if call.stream else iter([made])
+            return call.texts(made if call.stream else [made])
 
-        return begin, call.text_of
+        return begin
 
     def _loop(self, call: Call) -> Callable[[], Items]:
         """Return what begins a `TextStream` on the same context, with as little around it as there can be."""
