@@ -7,11 +7,13 @@ import time
 from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from llamacy.chat.output import events
+from llamacy.chat.output.events import ParsedMessage
 from llamacy.generate import responses
 from llamacy.generate.completion import timings, usage
 
 if TYPE_CHECKING:
-    from llamacy.chat.output.events import Event, ParsedMessage
+    from llamacy.chat.output.events import Event
     from llamacy.chat.output.parser import OutputParser
     from llamacy.generate.choice import Choice
     from llamacy.generate.logprobs import LogprobWriter
@@ -101,6 +103,10 @@ class ChatWriter:
             stream = streams[choice.index]
             if numbers:
                 stream.entries += self._entries(choice, numbers)
+            if stream.begun and text and (content := stream.content(text)):
+                # what most pieces are, without all that the others need
+                yield {**head, "choices": [self._chunk(stream, {"content": content})]}  # type: ignore[typeddict-item]
+                continue
             for delta in stream.deltas(text):
                 yield {**head, "choices": [self._chunk(stream, delta)]}  # type: ignore[typeddict-item]
             if text is None:
@@ -133,8 +139,6 @@ class ChatWriter:
         parser = self._parsers[choice.index]
         if parser is None:
             return {"role": "assistant", "content": text}, False
-        from llamacy.chat.output.events import ParsedMessage
-
         parsed = ParsedMessage.of([*parser.feed(text), *parser.finish()])
         return _message(parsed, legacy=self._legacy), bool(parsed.tool_calls)
 
@@ -156,12 +160,19 @@ class _Stream:
         self.entries: list[responses.ChatTokenLogprob] = []
         self._parser = parser
         self._legacy = legacy
-        self._begun = False
+        self.begun = False
+
+    def content(self, text: str) -> str | None:
+        """Return the content that a piece of text brings where it is nothing else; otherwise None, and nothing is done.
+
+        `deltas` is for what is not.
+        """
+        return text if self._parser is None else self._parser.content_of(text)
 
     def deltas(self, text: str | None) -> Generator[dict[str, Any], None, None]:
         """Yield what a piece of text brings; None is the end."""
-        if not self._begun:
-            self._begun = True
+        if not self.begun:
+            self.begun = True
             yield {"role": "assistant", "content": ""}
         if self._parser is None:
             if text:
@@ -171,8 +182,6 @@ class _Stream:
             yield from self._event_deltas(event)
 
     def _event_deltas(self, event: Event) -> Generator[dict[str, Any], None, None]:
-        from llamacy.chat.output import events
-
         if isinstance(event, events.ContentDelta):
             yield {"content": event.text}
         elif isinstance(event, events.ReasoningDelta):

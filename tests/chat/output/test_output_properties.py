@@ -7,7 +7,8 @@ import json
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from llamacy.chat.output import OutputFormat, ParsedMessage, format_names, named_format
+from llamacy.chat.output import ContentDelta, Event, OutputFormat, ParsedMessage, format_names, named_format
+from llamacy.chat.output.sinks import Prose
 from tests.chat.output.recorded import RECORDED, TOOLS, plain
 
 FORMATS = [named_format(name, source) for name in format_names() for source in ("", "<think></think>")]
@@ -49,6 +50,55 @@ def test_pieces_say_what_the_whole_says(output: tuple[OutputFormat, str], cuts: 
     whole = output_format.parse(text, TOOLS, reasoning=reasoning)
     assert plain(in_pieces(output_format, text, cuts, reasoning=reasoning)) == plain(whole)
     assert plain(in_pieces(output_format, text, [*range(len(text))], reasoning=reasoning)) == plain(whole)
+
+
+def by_the_short_way(output_format: OutputFormat, text: str, cuts: list[int], **options: object) -> ParsedMessage:
+    """Parse as `in_pieces`, but ask `content_of` first, as streams do."""
+    parser = output_format.parser(TOOLS, **options)  # type: ignore[arg-type]
+    places = sorted({min(cut, len(text)) for cut in cuts})
+    events: list[Event] = []
+    for start, end in zip([0, *places], [*places, len(text)], strict=True):
+        content = parser.content_of(text[start:end])
+        assert content != ""
+        events += parser.feed(text[start:end]) if content is None else [ContentDelta(content)]
+    return ParsedMessage.of([*events, *parser.finish()])
+
+
+@settings(deadline=None, max_examples=600)
+@given(st.one_of(outputs(), changed_records()), st.lists(st.integers(0, 120), max_size=12), st.booleans())
+def test_content_of_pieces_and_feed_together_say_what_the_whole_says(
+    output: tuple[OutputFormat, str], cuts: list[int], keep_thinking: bool
+) -> None:
+    output_format, text = output
+    reasoning = "none" if keep_thinking else "auto"
+    whole = output_format.parse(text, TOOLS, reasoning=reasoning)
+    assert plain(by_the_short_way(output_format, text, cuts, reasoning=reasoning)) == plain(whole)
+    assert plain(by_the_short_way(output_format, text, [*range(len(text))], reasoning=reasoning)) == plain(whole)
+
+
+def test_content_of_takes_words_of_an_answer_and_nothing_else() -> None:
+    parser = named_format("hermes").parser(TOOLS)
+    pieces = ["Hello", ",", " you", "\n", "there", " <", "b>", "<tool_call>", '{"name": "ping"', ', "arguments": {}}']
+    taken = []
+    for piece in pieces:
+        taken.append(parser.content_of(piece))
+        if taken[-1] is None:
+            parser.feed(piece)
+    # the first piece may be thinking; white space may be the end; "<" may begin a call
+    assert taken == [None, ",", " you", None, "\nthere", None, None, None, None, None]
+    parser.finish()
+    assert parser.content_of("more") is None
+
+
+def test_passed_leaves_the_text_at_a_cut_to_write() -> None:
+    written: list[str] = []
+    prose = Prose(written.append, trimmed=True)
+    assert prose.passed("word") is None
+    prose.write(" word ")
+    assert prose.passed("word") == " word"
+    prose.cut()
+    assert prose.passed("word") is None
+    assert written == ["word"]
 
 
 @settings(deadline=None, max_examples=600)

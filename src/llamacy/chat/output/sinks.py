@@ -94,7 +94,7 @@ class Prose:
             self._space.append(text)
             return
         space = "".join(self._space)
-        self._space = [text[len(body) :]]
+        self._space = [text[len(body) :]] if len(body) < len(text) else []
         if self._cut and self._empty:
             body = body.lstrip()
         else:
@@ -102,6 +102,14 @@ class Prose:
         self._cut = False
         self._empty = False
         self._write(body)
+
+    def passed(self, text: str) -> str | None:
+        """Return what `write` would write of a text, which counts as written; None where it has to be asked."""
+        if self.given or self._cut or text[-1:].isspace():
+            return None
+        space, self._space = self._space, []
+        self._empty = False
+        return "".join([*space, text]) if space else text
 
     def cut(self) -> None:
         """Say that something was taken out of the text here."""

@@ -32,7 +32,7 @@ class Markers:
         The words; empty ones are nothing to look for.
     """
 
-    __slots__ = ("_beginnings", "_first", "_pattern", "length", "words")
+    __slots__ = ("_beginnings", "_first", "_first_pattern", "_pattern", "length", "words")
 
     def __init__(self, words: Iterable[str]) -> None:
         self.words = tuple(sorted({*words} - {""}, key=lambda word: (-len(word), word)))
@@ -40,10 +40,15 @@ class Markers:
         self._pattern = re.compile("|".join(map(re.escape, self.words)) if self.words else "(?!)")
         self._beginnings = {word[:count] for word in self.words for count in range(1, len(word))}
         self._first = {word[0] for word in self.words}
+        self._first_pattern = re.compile(f"[{re.escape(''.join(sorted(self._first)))}]" if self._first else "(?!)")
 
     def begins(self, text: str) -> bool:
         """Tell whether a longer text that begins with `text` may be a word."""
         return text in self._beginnings
+
+    def may_begin_in(self, text: str) -> bool:
+        """Tell whether a word may begin in a text."""
+        return self._first_pattern.search(text) is not None
 
     def find(self, text: str, at: int, ended: bool) -> tuple[int, str | None]:
         """Find the first word.
@@ -76,14 +81,26 @@ class Markers:
 
 
 class Source:
-    """The text so far that nobody has taken."""
+    """The text so far that nobody has taken.
 
-    __slots__ = ("_kept", "at", "data", "ended")
+    Attributes
+    ----------
+    data, at
+        The text, and how far it was taken.
+    ended
+        No more text comes.
+    awaited
+        While `until` waits and all text is taken: the words, and what takes the text before them. A piece in which no
+        word may begin can go there at once.
+    """
+
+    __slots__ = ("_kept", "at", "awaited", "data", "ended")
 
     def __init__(self) -> None:
         self.data = ""
         self.at = 0
         self.ended = False
+        self.awaited: tuple[Markers, Write] | None = None
         self._kept: list[str] | None = None
 
     def feed(self, piece: str) -> None:
@@ -203,7 +220,10 @@ class Source:
                 return word
             if self.ended:
                 return None
+            if limit is None and self._kept is None and self.at == len(self.data):
+                self.awaited = markers, write
             yield
+            self.awaited = None
 
     def word(self, pattern: re.Pattern[str], limit: int) -> Steps[str]:
         """Take the longest text that matches a pattern of one character repeated; it may be empty."""
