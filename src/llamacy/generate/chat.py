@@ -132,7 +132,7 @@ class ChatRequest:
         grammar = _grammar(choice, template, output, arguments, request, suffix)
         # without tools and thinking there is nothing to tell apart
         parses = choice.enabled or bool(output.layout.words)
-        markers = _marker_tokens(engine, output) if parses else frozenset()
+        markers = engine.tokens_of(output.markers) if parses else frozenset()
         stops = (*checked_stop(arguments.stop), *template.stop, *output.stop)
         tokens = prompt_tokens(engine.vocab, self.prompt)
         kept = engine.prompt(tokens, arguments.max_tokens, request)
@@ -269,15 +269,6 @@ def _grammar(
 
 
 _grammars: dict[tuple[str, str, Grammar | None, str], tuple[Grammar | None]] = {}
-
-
-def _marker_tokens(engine: Engine, output: OutputFormat) -> frozenset[int]:
-    """Return the special tokens that mark parts of an answer, also those that are only a part of a marker."""
-    vocab = engine.vocab
-    tokens: set[int] = set()
-    for marker in output.markers:
-        tokens.update(vocab.tokenize(marker, add_special=False, parse_special=True))
-    return frozenset(token for token in tokens if vocab.is_control(token))
 
 
 def _with_thinking(options: SamplingOptions, output: OutputFormat, suffix: str) -> SamplingOptions:

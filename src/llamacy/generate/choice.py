@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from itertools import repeat
 from typing import TYPE_CHECKING
 
 from llamacy.core.stream import TextStream
@@ -63,8 +64,8 @@ class Choice:
         """Stop string that ended the text, or None."""
         return self._assembler.stop
 
-    def begin(self, stream: TokenStream) -> Iterator[tuple[str, range]]:
-        """Take the tokens, and return an iterator of pieces: text, and which of the tokens are in the text now.
+    def begin(self, stream: TokenStream) -> Iterator[tuple[Choice, str, range]]:
+        """Take the tokens, and return an iterator of pieces: this choice, text, and which of the tokens are in it now.
 
         The tokens are numbered as in the `logprobs` of the job, and only told when it has these. A token is told with
         the piece in which its last byte goes out; of those that a stop string cut off, none is.
@@ -72,17 +73,17 @@ class Choice:
         self._stream = stream
         if self.job.logprobs is not None:
             return self._noted_pieces(stream)
-        return ((text, _NONE) for text in TextStream(stream, self._assembler))
+        return zip(repeat(self), TextStream(stream, self._assembler), repeat(_NONE))
 
-    def abort(self) -> tuple[str, range]:
+    def abort(self) -> tuple[Choice, str, range]:
         """End it, and return the last piece."""
         if self.finish_reason is None:
             self._aborted = True
             if self._stream is not None:
                 self._stream.finish("abort")
-        return self._assembler.finish(), self._taken(whole=True)
+        return self, self._assembler.finish(), self._taken(whole=True)
 
-    def _noted_pieces(self, stream: TokenStream) -> Iterator[tuple[str, range]]:
+    def _noted_pieces(self, stream: TokenStream) -> Iterator[tuple[Choice, str, range]]:
         assembler, waiting = self._assembler, self._waiting
         for number, token in enumerate(stream):
             waiting.append((number, assembler.n_in))
@@ -90,10 +91,10 @@ class Choice:
             text = assembler.feed_token(token) if stream.finish_reason is None else assembler.finish()
             if assembler.stopped:
                 stream.finish("stop")
-                yield text, self._taken(whole=True)
+                yield self, text, self._taken(whole=True)
                 return
-            yield text, self._taken(whole=stream.finish_reason is not None)
-        yield assembler.finish(), self._taken(whole=True)
+            yield self, text, self._taken(whole=stream.finish_reason is not None)
+        yield self, assembler.finish(), self._taken(whole=True)
 
     def _taken(self, *, whole: bool) -> range:
         """Return the numbers of the tokens that went out since the last call; all that are in the text when `whole`."""

@@ -87,7 +87,7 @@ class CompletionWriter:
         head = self._head
         n_open = len(self._choices)
         for choice, text, numbers in self._run.events():
-            if choice.index in self._open:
+            if self._open and choice.index in self._open:
                 echo, entries = self._opening(choice)
                 if echo or entries:
                     yield self._chunk(self._choice(choice, echo, entries))

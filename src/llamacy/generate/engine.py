@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 _Item = TypeVar("_Item")
 
+# sets of words whose tokens are remembered; formats have a few each
+_MAX_WORDS = 64
+
 
 class Engine:
     """Makes requests run on a context.
@@ -57,6 +60,17 @@ class Engine:
         self.slots = Slots(context, capacity)
         self._context_shift = context_shift
         self._n_keep = n_keep
+        self._tokens_of: dict[tuple[str, ...], frozenset[int]] = {}
+
+    def tokens_of(self, words: tuple[str, ...]) -> frozenset[int]:
+        """Return the tokens that those of some words are which are one token each."""
+        known = self._tokens_of.get(words)
+        if known is None:
+            ids = [self.vocab.tokenize(word, add_special=False, parse_special=True) for word in words]
+            if len(self._tokens_of) >= _MAX_WORDS:
+                self._tokens_of.clear()
+            known = self._tokens_of[words] = frozenset(tokens[0] for tokens in ids if len(tokens) == 1)
+        return known
 
     def prompt(self, tokens: array[int], max_tokens: int | None, request: RequestOptions) -> array[int]:
         """Return a prompt as it is, or without its middle when it is too long and that was asked for."""

@@ -125,7 +125,9 @@ class Run:
                         first = time.perf_counter()
                         self.prompt_s += first - self._began
                     if piece is not None:
-                        yield choice, *piece
+                        yield piece
+                        if len(active) == 1:
+                            yield from pieces  # no other one takes turns
                         continue
                     del active[choice]
                     self.generation_s = spent + time.perf_counter() - first
@@ -135,7 +137,7 @@ class Run:
             self._stop(reason)
         for choice in self._wave:  # those that an abort left without an end
             if choice.finish_reason is None:
-                yield choice, *choice.abort()
+                yield choice.abort()
                 yield choice, None, _NONE
 
     def _stop(self, reason: BaseException) -> None:
