@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from llamacy.chat.output.grammar import Rules, anything_but, literal
 from llamacy.chat.output.layout import Layout, Thinking
 from llamacy.chat.output.sinks import Calls
-from llamacy.chat.output.source import Markers, NotACall, Steps
+from llamacy.chat.output.source import NotACall, Steps, markers_of
 from llamacy.chat.output.syntax import Syntax
 from llamacy.chat.output.turn import Turn
 from llamacy.chat.output.values import JSON, scan_value
@@ -126,8 +126,8 @@ class MessageLayout(Layout):
         source.feed(self._given(prompt_suffix))
         openers = turn.syntax.openers if turn.syntax is not None else ()
         channel = tuple(head for head in self.heads if head == "<|channel|>")
-        ends = Markers((*self.ends, self.start))
-        words = Markers((*self.ends, self.start, *channel, *openers))
+        ends = markers_of(*self.ends, self.start)
+        words = markers_of(*self.ends, self.start, *channel, *openers)
         word: str | None = ""
         while word is not None:
             header = yield from self._header(turn, word if word in channel else "")
@@ -159,8 +159,8 @@ class MessageLayout(Layout):
     def _header(self, turn: Turn, begun: str) -> Steps[str]:
         """Read a header with what ends it; nothing where there is none, and then what was read is content."""
         source = turn.source
-        heads = Markers((*self.heads, self.message))
-        starts = Markers((self.start, self.start.removesuffix("assistant")))
+        heads = markers_of(*self.heads, self.message)
+        starts = markers_of(self.start, self.start.removesuffix("assistant"))
         if not begun:
             while (yield from source.match(starts)) is not None:
                 pass
@@ -171,7 +171,7 @@ class MessageLayout(Layout):
         source.keep(begun)
         try:
             if begun != self.message:
-                end = yield from source.until(Markers([self.message]), _drop, _MAX_HEADER)
+                end = yield from source.until(markers_of(self.message), _drop, _MAX_HEADER)
                 if end is None:
                     raise NotACall
         except NotACall:

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 from llamacy.chat.output.grammar import Rules, anything_but, escape, literal
-from llamacy.chat.output.source import Markers, Steps
+from llamacy.chat.output.source import Steps, markers_of
 from llamacy.chat.output.syntax import Syntax
 from llamacy.chat.output.turn import Turn
 
@@ -115,9 +115,9 @@ class TagLayout(Layout):
         """Read a turn, see `Layout.read`."""
         source, content, syntax, thinking = turn.source, turn.content, turn.syntax, self.tags or _UNDECLARED
         openers = syntax.openers if syntax is not None else ()
-        words = Markers((*openers, *self.dropped))
-        begins = Markers((thinking.start, thinking.end))
-        ends = Markers((thinking.end, *(openers if thinking.has_calls else ())))
+        words = markers_of(*openers, *self.dropped)
+        begins = markers_of(thinking.start, thinking.end)
+        ends = markers_of(thinking.end, *(openers if thinking.has_calls else ()))
         is_start = True
         word = None
         begun = next((opener for opener in openers if prompt_suffix.endswith(opener)), "")
@@ -127,7 +127,7 @@ class TagLayout(Layout):
             turn.is_thinking = True
             # some write the tag again
             yield from source.skip_space(None if turn.parse_reasoning else content.write)
-            again = yield from source.match(Markers([thinking.start]))
+            again = yield from source.match(markers_of(thinking.start))
             word = yield from turn.think(again or "", ends)
             _close(turn, word, thinking)
         elif prompt_suffix.rstrip().endswith(thinking.end):

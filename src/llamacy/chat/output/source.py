@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Generator, Iterable
+from functools import lru_cache
 from typing import TypeVar
 
 _T = TypeVar("_T")
@@ -78,6 +79,12 @@ class Markers:
         """Return the longest word that is at a place, if any."""
         found = self._pattern.match(text, at)
         return found.group() if found else None
+
+
+@lru_cache(maxsize=256)
+def markers_of(*words: str) -> Markers:
+    """Return the markers of words that a format has; they are made once."""
+    return Markers(words)
 
 
 class Source:
