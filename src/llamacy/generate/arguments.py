@@ -96,6 +96,7 @@ class RequestOptions:
 
 
 _REQUEST = frozenset(field.name for field in fields(RequestOptions))
+_SAMPLING = frozenset(SamplingOptions.names())
 
 
 def split_arguments(arguments: Mapping[str, Any], known: Iterable[str] = ()) -> tuple[RequestOptions, SamplingOptions]:
@@ -115,10 +116,9 @@ def split_arguments(arguments: Mapping[str, Any], known: Iterable[str] = ()) -> 
     """
     request = {name: value for name, value in arguments.items() if name in _REQUEST}
     sampling = {name: value for name, value in arguments.items() if name not in _REQUEST}
-    names = SamplingOptions.names()
     for name in sampling:
-        if name not in names:
-            raise_unknown(name, [*names, *_REQUEST, *known])
+        if name not in _SAMPLING:
+            raise_unknown(name, [*SamplingOptions.names(), *_REQUEST, *known])
     return RequestOptions(**request), SamplingOptions.from_arguments(sampling)
 
 

@@ -140,7 +140,7 @@ class ChatRequest:
             kept,
             arguments.n,
             arguments.max_tokens,
-            replace(request, grammar=grammar),
+            request if grammar is request.grammar else replace(request, grammar=grammar),
             _with_thinking(options, output, suffix),
             n_logprobs,
             spelled=markers,
