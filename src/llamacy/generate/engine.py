@@ -63,13 +63,14 @@ class Engine:
         self._tokens_of: dict[tuple[str, ...], frozenset[int]] = {}
 
     def tokens_of(self, words: tuple[str, ...]) -> frozenset[int]:
-        """Return the tokens that those of some words are which are one token each."""
+        """Return the special tokens in some words."""
         known = self._tokens_of.get(words)
         if known is None:
             ids = [self.vocab.tokenize(word, add_special=False, parse_special=True) for word in words]
             if len(self._tokens_of) >= _MAX_WORDS:
                 self._tokens_of.clear()
-            known = self._tokens_of[words] = frozenset(tokens[0] for tokens in ids if len(tokens) == 1)
+            special = (token for tokens in ids for token in tokens if self.vocab.is_control(token))
+            known = self._tokens_of[words] = frozenset(special)
         return known
 
     def prompt(self, tokens: array[int], max_tokens: int | None, request: RequestOptions) -> array[int]:
