@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, overload
 
+from llamacy.errors import InUseError
 from llamacy.generate.arguments import renamed, split_arguments
 from llamacy.generate.chat import ChatArguments, ChatRequest
 from llamacy.generate.complete import TextRequest, usage_apart
@@ -452,7 +453,8 @@ class Llama(LoadedModel):
     async def acreate_completion(self, prompt: Prompt | Sequence[Prompt], **options: Any) -> Any:
         """Do as `create_completion` in a thread of its own; with ``stream=True`` the result is an async iterator.
 
-        Requests of several tasks wait for each other. A task that is cancelled aborts its request.
+        Requests of several tasks wait for each other. A task that is cancelled aborts its request. An iterator that a
+        task leaves before its end is closed when the task makes another request.
         """
         return await self._awaited(lambda: self.create_completion(prompt, **options), options)
 
@@ -485,10 +487,18 @@ class Llama(LoadedModel):
         Raises
         ------
         InUseError
-            Another thread generates; `abort` it first.
+            Another thread generates, or a callback of a request called this; `abort` the request first.
+        BufferError
+            A logits processor or stopping criterion has kept the array that it was given.
         """
-        self._context.close()
-        self._engine.slots.close()
+        slots = self._engine.slots
+        if slots.scheduler.running or not slots.lock.acquire(blocking=False):
+            raise InUseError("a request runs; abort() it first")
+        try:
+            self._context.close()
+            slots.close()
+        finally:
+            slots.lock.release()
         if self._worker is not None:
             self._worker.close()
         self._close_model()
@@ -496,8 +506,13 @@ class Llama(LoadedModel):
     def __enter__(self) -> Llama:
         return self
 
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()
+    def __exit__(self, exc_type: type[BaseException] | None, *exc_info: object) -> None:
+        try:
+            self.close()
+        except BufferError:
+            # the traceback of what a callback raised has its array; this must not hide it, and frees the context later
+            if exc_type is None:
+                raise
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle what it was made with: loading it loads the model anew."""
@@ -530,7 +545,7 @@ class Llama(LoadedModel):
         if self._worker is None:
             from llamacy.generate.aio import Worker
 
-            self._worker = Worker(self.abort)
+            self._worker = Worker()
         if options.get("stream"):
             return self._worker.iterate(request)
         return await self._worker.call(request)

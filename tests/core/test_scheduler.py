@@ -137,6 +137,7 @@ def test_abort_in_a_prompt_goes_on_rightly_afterwards(make_model, make_context, 
             sequence.extend(np.array(prompt, np.int32))
     timer.join()
     assert sequence.n_past < len(prompt)
+    scheduler.remove(sequence)
     scheduler.add(sequence)  # the abort is over
     assert scheduler.next_token(sequence) == expected
 
@@ -147,8 +148,13 @@ def test_abort_before_a_step_stops_it(make_scheduler):
     scheduler.abort()
     with pytest.raises(DecodeAbortedError):
         scheduler.next_token(sequence)
-    assert sequence.n_past == 0
+    assert (sequence.n_past, scheduler.aborted) == (0, True)
+    scheduler.add(sequence)  # it takes part already, so the abort is not over
+    with pytest.raises(DecodeAbortedError):
+        scheduler.next_token(sequence)
+    scheduler.remove(sequence)
     scheduler.add(sequence)
+    assert not scheduler.aborted
     assert scheduler.next_token(sequence) >= 0
 
 

@@ -169,6 +169,7 @@ cdef int state_restore(
             f"these {size} bytes are not a state for this context: {wrong.decode()}; nothing was changed"
         )
     log_begin()
+    context._n_edits += 1
     # where the layout is not known here, an assertion of llama.cpp is the last check
     abort_guard_begin()
     try:

@@ -14,10 +14,22 @@ from llamacy.core.sampler cimport SamplerChain, chain_sample, chain_sample_gramm
 from llamacy.core.sampler_base cimport SamplerBase, sampler_complete
 from llamacy.core.sequence cimport SEQUENCE_GOES_ON, SEQUENCE_STOPPED, Sequence, sequence_append
 
+from llamacy.errors import ConcurrentUseError
+
 __all__ = []
 
 
 cdef int step_choose(Context context, Sequence sequence) except -1:
+    # rows of the context are worked on below: while somebody looks at them, it can't be closed
+    context._n_row_exports += 1
+    try:
+        _choose(context, sequence)
+    finally:
+        context._n_row_exports -= 1
+    return 0
+
+
+cdef int _choose(Context context, Sequence sequence) except -1:
     cdef SamplerChain sampler = sequence._sampler  # held: another thread may take it away
     cdef SamplerBase grammar = sequence._grammar
     cdef LogprobRecord record = sequence._logprobs
@@ -56,9 +68,12 @@ cdef int step_record_prompt(Context context, Sequence sequence) except -1:
     cdef int i, next_token
     for i in range(sequence._n_taken):
         next_token = sequence._n_past + i + 1
-        if next_token < sequence._n_tokens:
+        if sequence._next_scored <= next_token < sequence._n_tokens:
             row = context_logits_ith(context, sequence._first_row + i)
             logprob_record_append(record, row, context.n_vocab, sequence._tokens[next_token])
+            sequence._next_scored = next_token + 1
+    if sequence._next_scored == sequence._n_tokens:
+        sequence._prompt_logprobs = None
     return 0
 
 
@@ -73,24 +88,38 @@ cdef float* _copied(const float* row, int n) except NULL:
 cdef int _process(Context context, Sequence sequence) except -1:
     """Let the processors change the row."""
     cdef float* row = <float*>context_logits_ith(context, sequence._row)
+    cdef unsigned long long epoch = context.epoch
     for processor in sequence._processors:
         if isinstance(processor, LogitsFunction):
             _call(processor, context, sequence, row)
         else:
             processor(sequence, writable_row_view(context, row))
+            _check_epoch(context, epoch)
     return 0
 
 
 cdef bint _is_met(Context context, Sequence sequence) except -1:
     """Whether a criterion wants to stop."""
     cdef float* row = <float*>context_logits_ith(context, sequence._row)
+    cdef unsigned long long epoch = context.epoch
     for criterion in sequence._criteria:
         if isinstance(criterion, LogitsFunction):
             if _call(criterion, context, sequence, row):
                 return True
-        elif criterion(sequence, row_view(context, row, context.n_vocab, True)):
-            return True
+        else:
+            met = criterion(sequence, row_view(context, row, context.n_vocab, True))
+            _check_epoch(context, epoch)
+            if met:
+                return True
     return False
+
+
+cdef int _check_epoch(Context context, unsigned long long epoch) except -1:
+    if context.epoch != epoch:
+        raise ConcurrentUseError(
+            "a logits processor or stopping criterion computed with the context that it is called from; use another one"
+        )
+    return 0
 
 
 cdef int _call(LogitsFunction function, Context context, Sequence sequence, float* row) noexcept:

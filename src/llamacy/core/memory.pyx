@@ -72,6 +72,7 @@ cdef class Memory:
         """
         context_acquire(self._context)
         try:
+            self._context._n_edits += 1
             with nogil:
                 c_llama.llama_memory_clear(self._context._memory, data)
             if self._context._n_rollback != NULL:
@@ -95,6 +96,7 @@ cdef class Memory:
         try:
             last = c_llama.llama_memory_seq_pos_max(self._context._memory, seq_id)
             _check_rm(self, seq_id, p0, p1)
+            self._context._n_edits += 1
             removed = c_llama.llama_memory_seq_rm(self._context._memory, seq_id, p0, p1)
             if not removed:
                 raise MemoryOperationError(
@@ -126,6 +128,7 @@ cdef class Memory:
                         "copied here; create the context with kv_unified=True to copy parts"
                     )
                 _check_cp(self, seq_id_src, seq_id_dst)
+                self._context._n_edits += 1
                 if _is_whole(self, seq_id_src, p0, p1):
                     p0 = p1 = -1
                     c_llama.llama_memory_seq_rm(self._context._memory, seq_id_dst, -1, -1)
@@ -140,6 +143,7 @@ cdef class Memory:
         cdef int other
         _acquire(self, seq_id)
         try:
+            self._context._n_edits += 1
             c_llama.llama_memory_seq_keep(self._context._memory, seq_id)
             if self._context._streams:
                 # llama.cpp looks at the buffer of this sequence only
@@ -160,6 +164,7 @@ cdef class Memory:
         _acquire(self, seq_id)
         try:
             _check_shift(self, seq_id, delta)
+            self._context._n_edits += 1
             c_llama.llama_memory_seq_add(self._context._memory, seq_id, p0, p1, delta)
             self._context._update_pending |= self.kind != "recurrent"
         finally:
@@ -180,6 +185,7 @@ cdef class Memory:
         _acquire(self, seq_id)
         try:
             _check_shift(self, seq_id, 0)
+            self._context._n_edits += 1
             c_llama.llama_memory_seq_div(self._context._memory, seq_id, p0, p1, d)
             self._context._update_pending |= self.kind != "recurrent"
         finally:

@@ -16,6 +16,7 @@ from llamacy.core.sequence cimport (
     Sequence,
     sequence_copy,
     sequence_drop,
+    sequence_forget,
     sequence_truncate,
 )
 from llamacy.core._step cimport step_choose, step_record_prompt
@@ -42,6 +43,8 @@ cdef extern from "_clock.h" nogil:
 cdef enum:
     MAX_SCORED = 64                     # rows of a prompt that one step puts out: more would take much memory
 
+cdef double LONG_AGO = 1e-9             # on llamacy_clock()
+
 
 @cython.no_gc_clear
 cdef class Scheduler:
@@ -60,19 +63,33 @@ cdef class Scheduler:
     sequence that has come to its end takes part no more. Prompts take turns, so that none waits for a long one.
 
     Cursors move only after the decode succeeded. After an abort or a failure inside they are set to what the memory
-    really holds, so that stepping again goes on correctly.
+    really holds, so that stepping again goes on correctly. When somebody else has decoded, or changed the memory or the
+    adapters, all tokens of a sequence are computed anew.
 
-    Thread safety: one thread at a time, but for `abort`.
+    Thread safety: one thread at a time, but for `abort`; a second call raises `ConcurrentUseError`, also one that comes
+    from a processor or a criterion.
     """
 
     def __cinit__(self, Context context not None):
         self.context = context
-        self._epoch = context.epoch
         self._batch = Batch(context.n_batch)
         self._sequences = []
+        if context.n_seq_max > 1 and not context._streams and context.memory is not None:
+            self._n_window = context.model.n_swa
+        _see_others(self)
 
     def __repr__(self):
         return f"<Scheduler of {len(self._sequences)} sequences on {self.context!r}>"
+
+    @property
+    def running(self):
+        """Whether a step runs now."""
+        return self._running
+
+    @property
+    def aborted(self):
+        """Whether `abort` was called since the first sequence was added."""
+        return bool(self._abort)
 
     def close(self):
         """Free the batch; the context stays open."""
@@ -80,10 +97,13 @@ cdef class Scheduler:
         self._sequences.clear()
 
     def add(self, Sequence sequence not None):
-        """Let a sequence take part in the steps."""
+        """Let a sequence take part in the steps; when no other one does, an abort from before is over."""
+        if not self._sequences:
+            self._abort = 0
         if sequence not in self._sequences:
+            _see_others(self)
+            _check_basis(self, sequence)
             self._sequences.append(sequence)
-        self._abort = 0
 
     def remove(self, Sequence sequence not None):
         """Let a sequence take part no more; its tokens stay in the memory."""
@@ -92,8 +112,8 @@ cdef class Scheduler:
 
     def reset(self, Sequence sequence not None):
         """Empty a sequence and its part of the memory."""
-        if self.context.memory is not None:
-            self.context.memory.seq_rm(sequence.seq_id)
+        _check_idle(self)
+        _forget(self, sequence)
         sequence_truncate(sequence, 0)
 
     def resume(self, Sequence sequence not None, const int32_t[::1] tokens):
@@ -114,7 +134,9 @@ cdef class Scheduler:
             There are more tokens than the sequence can hold; nothing was changed.
         """
         cdef int n = 0
-        cdef int most = <int>min(sequence._n_past, tokens.shape[0] - 1)
+        # what a shift has moved was computed with tokens that are gone
+        cdef int most = <int>min(sequence._n_past, sequence._n_sound, tokens.shape[0] - 1)
+        _check_idle(self)
         if tokens.shape[0] > sequence.capacity:
             sequence.extend(tokens)  # raises
         if _is_as_left(self, sequence):
@@ -123,11 +145,8 @@ cdef class Scheduler:
         if n == 0:
             self.reset(sequence)
         elif n < sequence._n_past:
-            try:
-                self.context.memory.seq_rm(sequence.seq_id, n)
-            except MemoryOperationError:
-                self.reset(sequence)
-                n = 0
+            _cut(self, sequence, n)
+            n = sequence._n_past
         sequence_truncate(sequence, n)
         sequence.extend(tokens[n:])
         return n
@@ -147,6 +166,7 @@ cdef class Scheduler:
         self.reset(target)
         if source._n_past and self.context.memory is not None:
             self.context.memory.seq_cp(source.seq_id, target.seq_id)
+            self._n_edits = self.context._n_edits
         sequence_copy(target, source)
         target._basis = source._basis
 
@@ -159,18 +179,22 @@ cdef class Scheduler:
             The time is negative or no number.
         """
         cdef double seconds
-        self.context._stop.deadline = 0
+        self._deadline = 0
         if timeout_s is not None:
             seconds = timeout_s
             if not seconds >= 0:
                 raise ValueError(f"timeout_s must be from 0, not {timeout_s}")
             if seconds < 1e9:
-                self.context._stop.deadline = llamacy_clock() + seconds
+                self._deadline = llamacy_clock() + seconds
+        self.context._stop.deadline = self._deadline
 
     def abort(self):
         """Stop the step that runs now, from any thread; it raises `DecodeAbortedError`, as does the next one."""
         self._abort = 1
         self.context._stop.abort = 1
+        if self._running:
+            # a decode that is about to begin clears the flag, but not this
+            self.context._stop.deadline = LONG_AGO
 
     def step(self):
         """Run one step.
@@ -217,6 +241,15 @@ cdef class Scheduler:
             _run(self)
 
 
+cdef int _check_idle(Scheduler self) except -1:
+    if self._running:
+        raise ConcurrentUseError(
+            "a step runs, which may have called this; a logits processor or stopping criterion can't use what it is "
+            "called from"
+        )
+    return 0
+
+
 cdef int32_t scheduler_next_token(Scheduler self, Sequence sequence) except -1:
     if sequence not in self._sequences or sequence._sampler is None or sequence._n_tokens == sequence._n_past:
         raise ValueError(f"{sequence!r} takes no part in the steps, or has nothing to go on from")
@@ -227,16 +260,30 @@ cdef int32_t scheduler_next_token(Scheduler self, Sequence sequence) except -1:
 
 
 cdef int _run(Scheduler self) except -1:
+    _check_idle(self)
+    self._running = True
+    try:
+        _step(self)
+    finally:
+        self._running = False
+        self.context._stop.deadline = self._deadline
+    return 0
+
+
+cdef int _step(Scheduler self) except -1:
     """Run one step, again when a signal handler that raised nothing interrupted it."""
     cdef Sequence sequence
     cdef object failure = None
     while True:
         log_begin()
         _see_others(self)
+        for sequence in self._sequences:
+            if sequence._basis is not self._basis:
+                _check_basis(self, sequence)
         _fill(self)
         if self._abort:
             raise DecodeAbortedError("the step was aborted before it began", status=2)
-        if self.context._stop.deadline != 0 and llamacy_clock() >= self.context._stop.deadline:
+        if self._deadline != 0 and llamacy_clock() >= self._deadline:
             raise DecodeAbortedError("the time is over", status=2)
         try:
             with nogil:
@@ -275,6 +322,7 @@ cdef int _run(Scheduler self) except -1:
                 # the rows of the others are as good as gone unless they are sampled now
                 failure = failure or error
     if failure is not None:
+        _see_others(self)  # a callback may have used the context
         _resync(self, True)
         raise failure
     if has_stashed():
@@ -336,12 +384,14 @@ cdef int _shift(Scheduler self, Sequence sequence) except -1:
     cdef int keep = sequence._n_keep
     cdef int n = (sequence._n_tokens - keep) // 2
     memory = self.context.memory
+    _see_others(self)
     memory.seq_rm(sequence.seq_id, keep, keep + n)
     try:
         memory.seq_add(sequence.seq_id, keep + n, -1, -n)
     except BaseException:
-        _forget(memory, sequence)
+        _forget(self, sequence)
         raise
+    self._n_edits = self.context._n_edits
     sequence_drop(sequence, keep, n)
     return 0
 
@@ -350,25 +400,42 @@ cdef bint _is_as_left(Scheduler self, Sequence sequence) except -1:
     """Whether the memory still holds what the ledger says, computed as it would be computed now."""
     memory = self.context.memory
     _see_others(self)
-    basis = (self._n_others, tuple(self.context._adapters), self.context._control_vector)
-    if basis != sequence._basis:
-        sequence._basis = basis
+    if sequence._basis != self._basis:
+        sequence._basis = self._basis
         return False
     return memory is not None and memory.seq_pos_max(sequence.seq_id) == sequence._n_past - 1
 
 
-cdef void _see_others(Scheduler self) noexcept:
-    """Notice that somebody else computed with the context since the last step."""
-    if self._epoch != self.context.epoch:
-        self._epoch = self.context.epoch
+cdef int _check_basis(Scheduler self, Sequence sequence) except -1:
+    """Let all tokens of a sequence be computed anew when the memory is not what they were computed in."""
+    if sequence._basis != self._basis:
+        if sequence._n_past:
+            _forget(self, sequence)
+        sequence._basis = self._basis
+    return 0
+
+
+cdef int _see_others(Scheduler self) except -1:
+    """Notice that somebody else used the context since the last look, or that it computes with other adapters now."""
+    cdef Context context = self.context
+    cdef bint seen = self._epoch != context.epoch or self._n_edits != context._n_edits
+    if seen:
+        self._epoch = context.epoch
+        self._n_edits = context._n_edits
         self._n_others += 1
+    if seen or self._adapters is not context._adapters or self._control_vector is not context._control_vector:
+        self._adapters = context._adapters
+        self._control_vector = context._control_vector
+        self._basis = (self._n_others, tuple(context._adapters), context._control_vector)
+    return 0
 
 
 cdef int _resync(Scheduler self, bint certain) except -1:
     """Set the cursors to what the memory holds after a step that ended in the middle.
 
     Where that is not certain, the sequences that took part in it are emptied. A sequence whose tokens are all in the
-    memory, but none was sampled, gives its last one back: decoding it again brings the row to sample from.
+    memory, but none was sampled, gives its last one back: decoding it again brings the row to sample from. So does one
+    whose log-probabilities are wanted, with those tokens whose rows were not looked at.
     """
     cdef Sequence sequence
     memory = self.context.memory
@@ -381,17 +448,36 @@ cdef int _resync(Scheduler self, bint certain) except -1:
             if certain:
                 sequence._n_past = memory.seq_pos_max(sequence.seq_id) + 1
             elif memory is not None:
-                _forget(memory, sequence)
+                _forget(self, sequence)
+            if sequence._prompt_logprobs is not None and sequence._n_past >= sequence._next_scored:
+                _cut(self, sequence, sequence._next_scored - 1)
         if 0 < sequence._n_tokens == sequence._n_past and sequence._sampled < 0 and sequence._sampler is not None:
-            try:
-                memory.seq_rm(sequence.seq_id, sequence._n_past - 1)
-                sequence._n_past -= 1
-            except MemoryOperationError:
-                _forget(memory, sequence)
+            _cut(self, sequence, sequence._n_past - 1)
     return 0
 
 
-cdef int _forget(object memory, Sequence sequence) except -1:
-    memory.seq_rm(sequence.seq_id)
-    sequence._n_past = 0
+cdef int _cut(Scheduler self, Sequence sequence, int n) except -1:
+    """Let no more than the first `n` tokens of a sequence be in the memory: these, or none where it can't be cut."""
+    if 0 < self._n_window <= sequence._n_past:
+        # llama.cpp puts tokens of other sequences where those are that the window has left behind, in any order
+        # (llama_kv_cache::find_slot), so that there may be holes that seq_pos_min doesn't tell
+        _forget(self, sequence)
+        return 0
+    _see_others(self)
+    try:
+        self.context.memory.seq_rm(sequence.seq_id, n)
+        self._n_edits = self.context._n_edits
+        sequence._n_past = n
+    except MemoryOperationError:
+        _forget(self, sequence)
+    return 0
+
+
+cdef int _forget(Scheduler self, Sequence sequence) except -1:
+    memory = self.context.memory
+    if memory is not None:
+        _see_others(self)
+        memory.seq_rm(sequence.seq_id)
+        self._n_edits = self.context._n_edits
+    sequence_forget(sequence)
     return 0

@@ -17,6 +17,7 @@ cdef class Sequence:
     cdef int32_t* _tokens
     cdef int _n_tokens
     cdef int _n_past                    # tokens that are in the memory
+    cdef int _n_sound                   # of these, how many were computed after just the tokens that the ledger has before
     cdef SamplerChain _sampler
     cdef SamplerBase _grammar
     cdef public bint grammar_first      # mask with the grammar before the sampler chooses
@@ -29,6 +30,7 @@ cdef class Sequence:
     cdef tuple _criteria                # what is asked after every token whether to stop
     cdef LogprobRecord _logprobs        # of the generated tokens, or None
     cdef LogprobRecord _prompt_logprobs  # of the tokens that are given, or None
+    cdef int _next_scored               # the next one that it takes
     cdef object _basis                  # what its memory was computed with (Scheduler)
     # what it generates
     cdef Vocab _vocab                   # says which tokens end it, or None
@@ -55,6 +57,9 @@ cdef void sequence_truncate(Sequence self, int n) noexcept nogil
 
 # Take `n` tokens from `first` on out of the ledger; the memory must be shifted alike.
 cdef void sequence_drop(Sequence self, int first, int n) noexcept nogil
+
+# Note that nothing of it is in the memory any more: all tokens are pending.
+cdef void sequence_forget(Sequence self) noexcept nogil
 
 # Hold what another sequence holds.
 cdef int sequence_copy(Sequence self, Sequence source) except -1

@@ -3,7 +3,7 @@
 
 cimport cython
 from cpython.buffer cimport PyBUF_FORMAT, PyBUF_ND, PyBUF_STRIDES, PyBUF_WRITABLE
-from libc.stdint cimport int32_t
+from libc.stdint cimport INT32_MAX, int32_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memmove
 
@@ -55,6 +55,7 @@ cdef class Sequence:
         self._sampled = -1
         self._n_keep = -1
         self._n_max = -1
+        self._n_sound = INT32_MAX
         self._processors = self._criteria = ()
 
     def __dealloc__(self):
@@ -181,12 +182,16 @@ cdef class Sequence:
 
     @property
     def prompt_logprobs(self):
-        """`LogprobRecord` for the pending tokens after the first, each given those before it, or None. May be set."""
+        """`LogprobRecord` for the pending tokens after the first, each given those before it, or None. May be set.
+
+        It is None again once the record has them all.
+        """
         return self._prompt_logprobs
 
     @prompt_logprobs.setter
     def prompt_logprobs(self, LogprobRecord record):
         self._prompt_logprobs = record
+        self._next_scored = self._n_past + 1
 
     def extend(self, const int32_t[::1] tokens):
         """Add tokens; they are pending.
@@ -260,6 +265,8 @@ cdef int _grow(Sequence self) except -1 nogil:
 cdef void sequence_truncate(Sequence self, int n) noexcept nogil:
     self._n_tokens = min(self._n_tokens, n)
     self._n_past = min(self._n_past, n)
+    if self._n_past <= self._n_sound:
+        self._n_sound = INT32_MAX
     self._sampled = -1
     self._end = SEQUENCE_GOES_ON
 
@@ -269,6 +276,13 @@ cdef void sequence_drop(Sequence self, int first, int n) noexcept nogil:
     self._n_tokens -= n
     self._n_past -= n
     self.n_shifted += n
+    # those behind the gap were computed with what was in it
+    self._n_sound = min(self._n_sound, first)
+
+
+cdef void sequence_forget(Sequence self) noexcept nogil:
+    self._n_past = 0
+    self._n_sound = INT32_MAX
 
 
 cdef int sequence_copy(Sequence self, Sequence source) except -1:
@@ -281,5 +295,6 @@ cdef int sequence_copy(Sequence self, Sequence source) except -1:
     memcpy(self._tokens, source._tokens, source._n_tokens * sizeof(int32_t))
     self._n_tokens = source._n_tokens
     self._n_past = source._n_past
+    self._n_sound = source._n_sound
     self._sampled = -1
     return 0

@@ -79,6 +79,11 @@ cdef class TokenStream:
             raise StopIteration
         return token
 
+    @property
+    def detached(self):
+        """Whether `detach` was called."""
+        return self._detached
+
     def finish(self, str reason):
         """End the stream for a reason of its reader; the sequence takes part in no more steps."""
         if self.finish_reason is None:

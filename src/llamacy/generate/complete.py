@@ -84,7 +84,7 @@ class TextRequest:
         stops = checked_stop(stop)
         vocab = engine.vocab
         jobs: list[Job] = []
-        echoes: list[str] = []
+        echoes: list[bytes] = []
         n_truncated = 0
         for item in several_prompts(prompt):
             tokens = prompt_tokens(vocab, item) if suffix is None else self._infill(item, suffix, suffix_first)
@@ -94,7 +94,8 @@ class TextRequest:
             jobs += engine.jobs(
                 kept, n_made, max_tokens, request, options, recorded, score_prompt=echo and logprobs is not None
             )
-            echoes += [self._text(item) if echo else ""] * n_made
+            whole = isinstance(item, (str, bytes)) and len(kept) == len(tokens)
+            echoes += [self._text(item if whole else kept) if echo else b""] * n_made
         self.run: Run = engine.run(jobs, lambda: TextAssembler(vocab, stops), request.timeout_s)
         self.writer = CompletionWriter(
             self.run,
@@ -124,11 +125,10 @@ class TextRequest:
             raise TypeError("with a suffix, the prompt must be text")
         return infill_tokens(self._engine.vocab, prefix, suffix, suffix_first=suffix_first)
 
-    def _text(self, prompt: Any) -> str:
+    def _text(self, prompt: str | bytes | array[int]) -> bytes:
         if isinstance(prompt, str):
-            return prompt
-        data = prompt if isinstance(prompt, bytes) else self._engine.vocab.detokenize(prompt, unparse_special=True)
-        return data.decode("utf-8", "replace")
+            return prompt.encode()
+        return prompt if isinstance(prompt, bytes) else self._engine.vocab.detokenize(prompt, unparse_special=True)
 
 
 def checked_logprobs(name: str, value: Any) -> int:

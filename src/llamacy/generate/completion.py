@@ -37,7 +37,7 @@ class CompletionWriter:
         run: Run,
         model_name: str,
         *,
-        echoes: Sequence[str],
+        echoes: Sequence[bytes],
         logprobs: Sequence[LogprobWriter | None],
         n_truncated: int = 0,
     ) -> None:
@@ -110,8 +110,9 @@ class CompletionWriter:
         """Return what comes before the generated text: the echo, and the log-probabilities of the prompt."""
         self._open.discard(choice.index)
         writer, record = self._logprobs[choice.index], choice.job.prompt_logprobs
-        entries = None if writer is None or record is None else writer.prompt(choice.job.prompt, record)
-        return self._echoes[choice.index], entries
+        echo = self._echoes[choice.index]
+        entries = None if writer is None or record is None else writer.prompt(choice.job.prompt, record, echo)
+        return echo.decode("utf-8", "replace"), entries
 
     def _chunk(self, choice: responses.CompletionChoice) -> responses.Completion:
         return {**self._head, "choices": [choice]}  # type: ignore[typeddict-item]

@@ -52,6 +52,8 @@ class Engine:
 
     def __init__(self, context: Context, capacity: int, *, context_shift: bool, n_keep: int) -> None:
         checked_count("n_keep", n_keep, least=-1)
+        if context_shift and capacity < 2:
+            raise ValueError(f"context_shift needs an n_ctx of at least 2, not {capacity}")
         if context_shift and not (context.memory is not None and context.memory.can_shift):
             raise MemoryOperationError("the memory of this model can't be shifted; leave context_shift out")
         self.context = context
@@ -77,7 +79,8 @@ class Engine:
         """Return a prompt as it is, or without its middle when it is too long and that was asked for."""
         if not request.truncate_prompt:
             return tokens
-        return truncated(tokens, self.slots.capacity, max_tokens, max(self._n_keep, 0))
+        n_most = None if max_tokens is None or max_tokens == -1 else checked_count("max_tokens", max_tokens, least=0)
+        return truncated(tokens, self.slots.capacity, n_most, max(self._n_keep, 0) + self._n_bos(tokens))
 
     def jobs(
         self,
@@ -99,8 +102,10 @@ class Engine:
         Raises
         ------
         TypeError, ValueError
-            `max_tokens` is no count, or a callback can't be called.
+            `max_tokens` is no count, a callback can't be called, or there are fewer tokens than `n_logprobs`.
         """
+        if n_logprobs is not None and n_logprobs > self.vocab.n_tokens:
+            raise ValueError(f"{n_logprobs} tokens can't be told at each place: the model has {self.vocab.n_tokens}")
         room = self.slots.capacity - len(prompt)
         if max_tokens is None or max_tokens == -1:
             n_most = 2**31 - 1 if self._context_shift else room
@@ -146,8 +151,12 @@ class Engine:
         return ending(chunks(), run.end)
 
     def _kept(self, prompt: array[int]) -> int:
-        n_keep = len(prompt) if self._n_keep < 0 else self._n_keep
-        return min(n_keep, self.slots.capacity - 4)
+        n_keep = len(prompt) if self._n_keep < 0 else self._n_keep + self._n_bos(prompt)
+        return min(n_keep, max(self.slots.capacity - 4, 0))
+
+    def _n_bos(self, prompt: array[int]) -> int:
+        """Return how many tokens of a prompt stay in any case: the one that begins every text, as in llama.cpp."""
+        return int(len(prompt) > 0 and prompt[0] == self.vocab.bos)
 
 
 def ending(items: Iterator[_Item], end: Callable[[], Any]) -> Generator[_Item, None, None]:

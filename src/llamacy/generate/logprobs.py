@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -23,16 +24,24 @@ class LogprobWriter:
 
     def __init__(self, vocab: Vocab) -> None:
         self._vocab = vocab
+        # counts the characters of the text so far: one that lies in several tokens is where its first bytes are
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._n_chars = 0
         self.n_written = 0
 
-    def prompt(self, tokens: Iterable[int], record: LogprobRecord) -> CompletionLogprobs:
-        """Return the entries of a prompt; the first token has no log-probability."""
+    def prompt(self, tokens: Iterable[int], record: LogprobRecord, text: bytes) -> CompletionLogprobs:
+        """Return the entries of a prompt; the first token has no log-probability.
+
+        Where its tokens lie in the text is looked up there: those that were put around it don't appear in it, special
+        ones may, and a space before it doesn't.
+        """
         first, *_ = tokens
         written = self._empty()
-        self._add(written, first, None, None)
+        at = self._add_prompt(written, first, None, None, text, 0)
         for token, logprob, ids, values in record:
-            self._add(written, token, logprob, self._tops(ids, values) if record.n_top else None)
+            tops = self._tops(token, logprob, ids, values)
+            at = self._add_prompt(written, token, logprob, tops, text, at)
+        self._count(text[at:])
         return written
 
     def completion(self, record: LogprobRecord, numbers: range) -> CompletionLogprobs:
@@ -40,9 +49,8 @@ class LogprobWriter:
         written = self._empty()
         for number in numbers:
             token, logprob, ids, values = record[number]
-            tops = self._tops(ids, values)
-            tops.setdefault(self._name(token), logprob)
-            self._add(written, token, logprob, tops)
+            self._add(written, token, logprob, self._tops(token, logprob, ids, values))
+            self._count(self._vocab.piece(token, special=False))
         return written
 
     def chat(self, record: LogprobRecord, numbers: range) -> ChatLogprobs:
@@ -65,14 +73,36 @@ class LogprobWriter:
         written["token_logprobs"].append(logprob)
         written["top_logprobs"].append(tops)
         written["text_offset"].append(self._n_chars)
-        # characters, by the bytes that begin one
-        self._n_chars += sum(byte & 0xC0 != 0x80 for byte in self._vocab.piece(token, special=False))
         self.n_written += 1
 
-    def _tops(self, ids: Iterable[int], values: Iterable[float]) -> dict[str, float]:
+    def _add_prompt(
+        self,
+        written: CompletionLogprobs,
+        token: int,
+        logprob: float | None,
+        tops: dict[str, float] | None,
+        text: bytes,
+        at: int,
+    ) -> int:
+        """Add a token of a prompt, whose bytes are at most those from `at` on; return where the next one's are."""
+        self._add(written, token, logprob, tops)
+        piece = self._vocab.piece(token)
+        if at == 0 and not text.startswith(piece):
+            piece = piece.removeprefix(b" ")
+        if not text.startswith(piece, at):
+            return at
+        self._count(piece)
+        return at + len(piece)
+
+    def _count(self, data: bytes) -> None:
+        self._n_chars += len(self._decoder.decode(data))
+
+    def _tops(self, token: int, logprob: float, ids: Iterable[int], values: Iterable[float]) -> dict[str, float]:
+        """Return the likeliest tokens and the one that came; one whose text another has appears by its bytes."""
         tops: dict[str, float] = {}
-        for token, value in zip(ids, values, strict=True):
-            tops.setdefault(self._name(token), value)
+        for top, value in {**dict(zip(ids, values, strict=True)), token: logprob}.items():
+            name = self._name(top)
+            tops.setdefault(self._bytes_name(top) if name in tops else name, value)
         return tops
 
     def _name(self, token: int) -> str:
@@ -81,7 +111,10 @@ class LogprobWriter:
         try:
             return piece.decode()
         except UnicodeDecodeError:
-            return "bytes:" + "".join(f"\\x{byte:02x}" for byte in piece)
+            return self._bytes_name(token)
+
+    def _bytes_name(self, token: int) -> str:
+        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in self._vocab.piece(token))
 
     def _top(self, token: int, logprob: float) -> TopLogprob:
         piece = self._vocab.piece(token)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -47,6 +47,8 @@ def checked_tokens(vocab: Vocab, tokens: Sequence[int]) -> array[int]:
         raise TypeError("tokens must be ids; convert text with tokenize() first")
     try:
         ids = array("i", tokens)
+    except TypeError:
+        raise TypeError(f"a prompt is a text, token ids, or a list of these, not {tokens!r:.80}") from None
     except OverflowError:
         raise ValueError(f"a token id must be from 0 to {vocab.n_tokens - 1}") from None
     if not ids:
@@ -65,11 +67,13 @@ def several_prompts(prompt: Any) -> list[Any]:
     ValueError
         The list is empty.
     """
+    if getattr(prompt, "ndim", 1) > 1:
+        prompt = list(prompt)  # a matrix of ids
     if isinstance(prompt, (str, bytes)) or not isinstance(prompt, Sequence):
         return [prompt]
     if len(prompt) == 0:
         raise ValueError("the prompt is empty: give a text, token ids, or a list of prompts")
-    if isinstance(prompt[0], (str, bytes, list, tuple, array)):
+    if isinstance(prompt[0], Iterable):
         return list(prompt)
     return [prompt]
 
@@ -80,8 +84,7 @@ def truncated(tokens: array[int], capacity: int, max_tokens: int | None, n_keep:
     Room is left for `max_tokens`, but no more than half of the context, and for a quarter of it when that isn't said.
     The first `n_keep` tokens stay, and as many of the last ones as fit.
     """
-    room = capacity // 4 if max_tokens is None else min(max_tokens, capacity // 2)
-    most = capacity - max(room, 1)
+    most = max(capacity - (max(capacity // 4, 1) if max_tokens is None else min(max_tokens, capacity // 2)), 1)
     if len(tokens) <= most:
         return tokens
     n_keep = min(n_keep, most - 1)

@@ -8,6 +8,7 @@ from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING
 
 from llamacy.errors import DecodeAbortedError
+from llamacy.generate import cancellation
 
 if TYPE_CHECKING:
     from llamacy.core.stream import TokenStream
@@ -48,6 +49,7 @@ class Run:
         self._slots = slots
         self.choices = choices
         self._timeout_s = timeout_s
+        self._cancellation = cancellation.current.get()
         self._streams: list[TokenStream] = []
         self._wave: Sequence[Choice] = ()
         self._aborted = False
@@ -102,13 +104,18 @@ class Run:
         self._began = time.perf_counter()
         choices = self.choices[n_done:]
         self._wave = choices[: self._slots.n_fitting([choice.job for choice in choices])]
-        self._streams = []
+        before, self._streams = self._streams, []
+        # an abort that came after the last token of the wave before ends this one too
+        self._aborted |= n_done > 0 and self._slots.scheduler.aborted
+        self._aborted |= self._cancellation is not None and self._cancellation.cancelled
         if self._aborted:
             return
         try:
             self._streams = self._slots.begin(
                 [choice.job for choice in self._wave],
                 timeout_s=None if self._end_s is None else max(self._end_s - self._began, 0.0),
+                after=before,
+                cancellation=self._cancellation,
             )
         except (DecodeAbortedError, KeyboardInterrupt) as reason:
             self._stop(reason)

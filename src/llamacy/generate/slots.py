@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from llamacy.core.scheduler import Scheduler
 from llamacy.core.sequence import Sequence as _Sequence
 from llamacy.core.stream import TokenStream
-from llamacy.errors import ClosedError, ConcurrentUseError, ContextLengthError, MemoryOperationError
+from llamacy.errors import ClosedError, ConcurrentUseError, ContextLengthError, InUseError, MemoryOperationError
 from llamacy.generate.constraint import grammar_sampler
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from llamacy.core.context import Context
     from llamacy.core.sampler import SamplerChain
+    from llamacy.generate.cancellation import Cancellation
     from llamacy.generate.job import Job
 
 
@@ -43,6 +44,7 @@ class Slots:
         self._sequences = [_Sequence(seq_id, capacity) for seq_id in range(context.n_seq_max)]
         self._streams: list[TokenStream] = []
         self._in_use: list[_Sequence] = []
+        self._cancellation: Cancellation | None = None
         self._shared = context.params.values["kv_unified"] or context.n_seq_max == 1
 
     @property
@@ -63,13 +65,33 @@ class Slots:
                 return n
         return n_most
 
-    def begin(self, jobs: Sequence[Job], *, timeout_s: float | None = None) -> list[TokenStream]:
-        """Start a request of one or more jobs that run at once; a stream for each. After `timeout_s` it is aborted.
+    def begin(
+        self,
+        jobs: Sequence[Job],
+        *,
+        timeout_s: float | None = None,
+        after: Sequence[TokenStream] = (),
+        cancellation: Cancellation | None = None,
+    ) -> list[TokenStream]:
+        """Start a request of one or more jobs that run at once; a stream for each.
+
+        Parameters
+        ----------
+        jobs
+            What is generated.
+        timeout_s
+            Seconds after which it is aborted.
+        after
+            Streams of the same request that have come to their end.
+        cancellation
+            May end it.
 
         Raises
         ------
         ConcurrentUseError
-            Another thread reads a stream.
+            Another thread reads a stream, or this is called from a callback of a request.
+        InUseError
+            Another request has taken the place of `after`.
         ContextLengthError
             A prompt does not fit; the request before is still in place.
         GrammarError
@@ -79,6 +101,8 @@ class Slots:
         """
         with self.lock:
             self._check(jobs)
+            if after and after[0] not in self._streams:
+                raise InUseError("a later request took over; a stream must be read before the next one begins")
             samplers = [
                 None if job.grammar is None else grammar_sampler(job.grammar, self._vocab, spelled=job.spelled)
                 for job in jobs
@@ -89,6 +113,9 @@ class Slots:
             self._free_room(jobs, [sequence for sequence in self._sequences if sequence not in sequences])
             self._in_use = sequences
             try:
+                if cancellation is not None:
+                    self._cancellation = cancellation
+                    cancellation.slots = self
                 self.scheduler.set_timeout(timeout_s)
                 self._hold_prompts(jobs, sequences)
                 for job, sequence, chain, grammar in zip(jobs, sequences, chains, samplers, strict=True):
@@ -104,6 +131,7 @@ class Slots:
                     self._streams.append(
                         TokenStream(self.scheduler, sequence, self._vocab, job.max_tokens, lock=self.lock)
                     )
+                self._heed_cancellation()
             except BaseException:
                 self._retire()
                 raise
@@ -111,9 +139,23 @@ class Slots:
 
     def end(self, streams: Sequence[TokenStream]) -> None:
         """End a request; nothing happens when it has ended or another one took its place."""
-        with self.lock:
-            if streams and streams[0] in self._streams:
-                self._retire()
+        # the garbage collector may call this in any thread, which must not wait for what another one computes
+        if self.lock.acquire(blocking=False):
+            try:
+                if streams and streams[0] in self._streams:
+                    self._retire()
+            finally:
+                self.lock.release()
+        else:
+            for stream in streams:
+                stream.detach()
+
+    def abort(self, cancellation: Cancellation) -> bool:
+        """Abort the request that has this cancellation; return whether it runs."""
+        if self._cancellation is not cancellation:
+            return False
+        self.scheduler.abort()
+        return True
 
     def reset(self) -> None:
         """Forget what the sequences hold.
@@ -143,11 +185,21 @@ class Slots:
             sequence.processors = sequence.criteria = ()
             sequence.logprobs = sequence.prompt_logprobs = sequence.n_keep = None
         self.scheduler.set_timeout(None)
-        self._streams, self._in_use = [], []
+        self._streams, self._in_use, self._cancellation = [], [], None
+
+    def _heed_cancellation(self) -> None:
+        """Abort what has begun when it was cancelled before that."""
+        if self._cancellation is not None and self._cancellation.cancelled:
+            self.scheduler.abort()
 
     def _check(self, jobs: Sequence[Job]) -> None:
         here = threading.get_ident()
-        if any(stream.thread != here and _is_alive(stream.thread) for stream in self._streams):
+        if self.scheduler.running:
+            raise ConcurrentUseError(
+                "a logits processor or stopping criterion can't use the Llama that calls it; give it one of its own "
+                "(they can share one Model)"
+            )
+        if any(not stream.detached and stream.thread != here and _is_alive(stream.thread) for stream in self._streams):
             raise ConcurrentUseError(
                 "another thread reads a stream of this model; read it to its end or close() it, or give each "
                 "thread a Llama of its own (models can share one Model)"
@@ -198,37 +250,42 @@ class Slots:
         groups: dict[int, list[tuple[Job, _Sequence]]] = {}
         for job, sequence in zip(jobs, sequences, strict=True):
             groups.setdefault(id(job.prompt), []).append((job, sequence))
+        # all sequences let go of what isn't wanted before anything is computed: they may share the room
         for (job, leader), *others in groups.values():
             if not job.cache_prompt or job.scores_prompt:
                 scheduler.reset(leader)
-            if not others:
-                job.n_cached = scheduler.resume(leader, job.prompt)
-                continue
-            # all but the last token, whose row each of the sequences needs for itself
-            shared = job.prompt[:-1]
-            if job.scores_prompt:
-                leader.prompt_logprobs = job.prompt_logprobs
-            job.n_cached = self._compute(leader, shared)
-            if job.scores_prompt and job.prompt_logprobs is not None:
-                job.prompt_logprobs.append(self._context.outputs.logits(), job.prompt[-1])
-            for other, sequence in others:
-                try:
-                    scheduler.copy(leader, sequence)
-                    other.n_cached = len(shared)
-                except MemoryOperationError:
-                    other.n_cached = self._compute(sequence, shared)
-            for _, sequence in groups[id(job.prompt)]:
+            for _, sequence in others:
+                scheduler.reset(sequence)
+            # where it is shared, the last token stays out: each sequence needs its row for itself
+            job.n_cached = scheduler.resume(leader, job.prompt[:-1] if others else job.prompt)
+        shared = [group for group in groups.values() if len(group) > 1]
+        for group in shared:
+            self._share(group)
+        for group in shared:
+            for job, sequence in group:
                 sequence.extend(job.prompt[-1:])
 
-    def _compute(self, sequence: _Sequence, tokens: array[int]) -> int:
-        """Let the memory hold all of these tokens; return how many it had."""
-        if not tokens:
-            self.scheduler.reset(sequence)
-            return 0
-        n_cached = self.scheduler.resume(sequence, tokens)
+    def _share(self, group: list[tuple[Job, _Sequence]]) -> None:
+        """Compute the prompt that the first sequence holds, and let the others hold it too."""
+        (job, leader), *others = group
+        if job.scores_prompt:
+            leader.prompt_logprobs = job.prompt_logprobs
+        self._compute(leader)
+        if job.scores_prompt and job.prompt_logprobs is not None:
+            job.prompt_logprobs.append(self._context.outputs.logits(), job.prompt[-1])
+        for other, sequence in others:
+            try:
+                self.scheduler.copy(leader, sequence)
+                other.n_cached = len(leader)
+            except MemoryOperationError:
+                other.n_cached = self.scheduler.resume(sequence, leader.tokens)
+                self._compute(sequence)
+
+    def _compute(self, sequence: _Sequence) -> None:
+        """Let the memory hold all tokens of a sequence."""
         self.scheduler.add(sequence)
+        self._heed_cancellation()
         self.scheduler.prefill(sequence)
-        return n_cached
 
 
 def _n_common(sequence: _Sequence, prompt: array[int]) -> int:
