@@ -27,13 +27,14 @@ _HOMES = {
     "grammar": "Grammar",
     "errors": (
         "AdapterError AutomatonSizeError BackendError BatchFullError ChatTemplateError "
-        "ChatTemplateLimitError ClosedError ConcurrentUseError "
-        "ContextCreateError ContextLengthError DecodeAbortedError DecodeError DecodeFatalError DownloadError "
-        "EncodeError GgufError GrammarError GrammarSyntaxError InUseError InvalidBatchError LlamacyError "
-        "LoadCancelledError MemoryOperationError MemorySlotError ModelFormatError ModelLoadError "
-        "ModelNotFoundError ModelSaveError OutputError QuantizeCancelledError QuantizeError RegexError "
-        "RegexSyntaxError RegexUnsupportedError SamplerError SchemaError SchemaRelaxedWarning StateError "
-        "TokenizeError UnsatisfiableSchemaError UnsupportedSchemaError"
+        "ChatTemplateLimitError CheckpointError ClosedError ConcurrentUseError ContextCreateError "
+        "ContextLengthError CorruptCheckpointError DecodeAbortedError DecodeError DecodeFatalError "
+        "DownloadError EncodeError GgufError GrammarError GrammarSyntaxError InUseError "
+        "IncompatibleCheckpointError InvalidBatchError LlamacyError LoadCancelledError "
+        "MemoryOperationError MemorySlotError ModelFormatError ModelLoadError ModelNotFoundError "
+        "ModelSaveError OutputError QuantizeCancelledError QuantizeError RegexError RegexSyntaxError "
+        "RegexUnsupportedError SamplerError SchemaError SchemaRelaxedWarning StaleCheckpointError "
+        "StateError TokenizeError UnsatisfiableSchemaError UnsupportedSchemaError"
     ),
     "types": (
         "AttentionType ContextType DeviceType FileType FlashAttnType GgmlType GgufType LazyMode LoadMode "

@@ -24,10 +24,12 @@ from llamacy.errors import BackendError as BackendError
 from llamacy.errors import BatchFullError as BatchFullError
 from llamacy.errors import ChatTemplateError as ChatTemplateError
 from llamacy.errors import ChatTemplateLimitError as ChatTemplateLimitError
+from llamacy.errors import CheckpointError as CheckpointError
 from llamacy.errors import ClosedError as ClosedError
 from llamacy.errors import ConcurrentUseError as ConcurrentUseError
 from llamacy.errors import ContextCreateError as ContextCreateError
 from llamacy.errors import ContextLengthError as ContextLengthError
+from llamacy.errors import CorruptCheckpointError as CorruptCheckpointError
 from llamacy.errors import DecodeAbortedError as DecodeAbortedError
 from llamacy.errors import DecodeError as DecodeError
 from llamacy.errors import DecodeFatalError as DecodeFatalError
@@ -36,6 +38,7 @@ from llamacy.errors import EncodeError as EncodeError
 from llamacy.errors import GgufError as GgufError
 from llamacy.errors import GrammarError as GrammarError
 from llamacy.errors import GrammarSyntaxError as GrammarSyntaxError
+from llamacy.errors import IncompatibleCheckpointError as IncompatibleCheckpointError
 from llamacy.errors import InUseError as InUseError
 from llamacy.errors import InvalidBatchError as InvalidBatchError
 from llamacy.errors import LlamacyError as LlamacyError
@@ -55,6 +58,7 @@ from llamacy.errors import RegexUnsupportedError as RegexUnsupportedError
 from llamacy.errors import SamplerError as SamplerError
 from llamacy.errors import SchemaError as SchemaError
 from llamacy.errors import SchemaRelaxedWarning as SchemaRelaxedWarning
+from llamacy.errors import StaleCheckpointError as StaleCheckpointError
 from llamacy.errors import StateError as StateError
 from llamacy.errors import TokenizeError as TokenizeError
 from llamacy.errors import UnsatisfiableSchemaError as UnsatisfiableSchemaError

@@ -310,6 +310,22 @@ class StateError(LlamacyError, RuntimeError):
     """A saved state could not be written, read or restored."""
 
 
+class CheckpointError(StateError):
+    """A snapshot or checkpoint could not be taken, stored, read or restored."""
+
+
+class CorruptCheckpointError(CheckpointError):
+    """A stored snapshot is damaged, cut off, or isn't one; nothing of it was used."""
+
+
+class IncompatibleCheckpointError(CheckpointError, ValueError):
+    """A snapshot belongs to another model, context, build or version of the format; nothing was changed."""
+
+
+class StaleCheckpointError(CheckpointError):
+    """What a checkpoint relies on is no longer in the memory; nothing was changed."""
+
+
 class AdapterError(LlamacyError, ValueError):
     """A LoRA adapter or control vector is wrong or does not fit the model."""
 
