@@ -199,7 +199,7 @@ def _checked_media(media: Sequence[Media], n_tokens: int) -> tuple[Media, ...]:
         at, key, n_cells, n_positions = medium
         if not before <= at <= n_tokens:
             raise ValueError(f"a medium can't be at {at}: there are {n_tokens} tokens, and one at {before} before")
-        if n_cells < 1 or not 1 <= n_positions < 2**31:
+        if not (1 <= n_cells < 2**31 and 1 <= n_positions < 2**31):
             raise ValueError(f"a medium takes at least one token and position, not {n_cells} and {n_positions}")
         checked.append(Media(at, bytes(key), n_cells, n_positions))
         before = at
