@@ -123,15 +123,14 @@ class Trie(Generic[_Value]):
 
     def longest_prefix(self, query: bytes) -> Match[_Value] | None:
         """Return the longest key that the query begins with."""
-        node, start, best = self._root, 0, None
-        while True:
-            if node.value:
-                best = Match(start // ELEMENT, node.value[0], start // ELEMENT)
-            child = node.children.get(query[start : start + ELEMENT])
-            if child is None or not query.startswith(child.label, start):
-                return best
-            node = child
-            start += len(node.label)
+        best = None
+        for match in self._prefixes(query):
+            best = match
+        return best
+
+    def prefixes(self, query: bytes) -> list[Match[_Value]]:
+        """Return the keys that the query begins with, the shortest one first, without the query itself."""
+        return [match for match in self._prefixes(query) if match.n_key * ELEMENT < len(query)]
 
     def longest_common(self, query: bytes) -> Match[_Value] | None:
         """Return the key that has most in common with the query at the beginning; None where all have nothing.
@@ -185,6 +184,17 @@ class Trie(Generic[_Value]):
             n += len(node.label)
             stack += node.children.values()
         return n
+
+    def _prefixes(self, query: bytes) -> Iterator[Match[_Value]]:
+        node, start = self._root, 0
+        while True:
+            if node.value:
+                yield Match(start // ELEMENT, node.value[0], start // ELEMENT)
+            child = node.children.get(query[start : start + ELEMENT])
+            if child is None or not query.startswith(child.label, start):
+                return
+            node = child
+            start += len(node.label)
 
     def _path(self, key: bytes) -> list[_Node[_Value]] | None:
         """Return the nodes from the root to where a key ends, or None when there is no such place."""

@@ -1,0 +1,163 @@
+"""The directory of a disk store: names, what is in it, and how a file gets there whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from llamacy.checkpoint.fingerprint import Fingerprint
+from llamacy.checkpoint.format import Head, address, read_head, read_snapshot, write_snapshot
+from llamacy.checkpoint.prefix import Prefix
+from llamacy.checkpoint.snapshot import Snapshot
+from llamacy.errors import CheckpointError, CorruptCheckpointError, IncompatibleCheckpointError
+
+SUFFIX = ".snapshot"
+
+#: Seconds after which a file that was being written is what a process left behind that was killed.
+ABANDONED_S = 3600.0
+
+_name = re.compile(r"[0-9a-f]{40}" + re.escape(SUFFIX))
+_unfinished = re.compile(r"\.[0-9a-f]{40}\.[0-9a-f]{16}\.tmp")
+
+
+@dataclass(frozen=True)
+class Listed:
+    """One file of a directory."""
+
+    path: Path
+    n_bytes: int
+    #: When it was used last, in nanoseconds since 1970.
+    used_ns: int
+    #: Another value means another content.
+    identity: tuple[int, ...]
+
+
+def snapshot_name(snapshot: Snapshot) -> str:
+    """Return the name of the file of a snapshot, which depends on its fingerprint and tokens only."""
+    return address(snapshot.fingerprint, snapshot.prefix.elements) + SUFFIX
+
+
+def list_snapshots(directory: Path) -> Iterator[Listed]:
+    """Return the files with the name of a snapshot, in no order; there are none where there is no directory."""
+    return _listed(directory, _name)
+
+
+def list_abandoned(directory: Path) -> Iterator[Listed]:
+    """Return what processes left behind that were killed while they wrote."""
+    before = time.time_ns() - int(ABANDONED_S * 1e9)
+    return (file for file in _listed(directory, _unfinished) if file.used_ns < before)
+
+
+def remove_file(path: Path) -> bool:
+    """Remove a file; return whether it has gone, be it by another process."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError:
+        return False
+    return True
+
+
+def open_head(path: Path) -> Head:
+    """Read what a file holds.
+
+    Raises
+    ------
+    CorruptCheckpointError
+        It is damaged, foreign, or not under its own name; or it can't be read.
+    IncompatibleCheckpointError
+        It is of another version of the format.
+    FileNotFoundError
+        It has gone.
+    """
+    with _readable(path) as file:
+        head = read_head(file)
+        _check_name(path, head.fingerprint, head.prefix)
+    return head
+
+
+def open_snapshot(path: Path) -> Snapshot:
+    """Read a snapshot, and check all of it.
+
+    Raises
+    ------
+    CorruptCheckpointError, IncompatibleCheckpointError, FileNotFoundError
+        As for `open_head`.
+    """
+    with _readable(path) as file:
+        snapshot = read_snapshot(file)
+        _check_name(path, snapshot.fingerprint, snapshot.prefix)
+    return snapshot
+
+
+def save_snapshot(directory: Path, snapshot: Snapshot) -> Path:
+    """Write a snapshot into a directory, where it appears whole or not at all; an older file is replaced.
+
+    It is not forced to the disk: when the power fails, the last files may be damaged, which is found out when they are
+    read.
+
+    Raises
+    ------
+    CheckpointError
+        It can't be written; an older file is left alone.
+    """
+    target = directory / snapshot_name(snapshot)
+    temporary = directory / f".{target.stem}.{os.urandom(8).hex()}.tmp"
+    try:
+        # prompts are nobody else's business
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with open(temporary, "xb", opener=_open_private) as file:
+            write_snapshot(file, snapshot)
+        temporary.replace(target)
+    except OSError as error:
+        remove_file(temporary)
+        raise CheckpointError(f"{str(target)!r} can't be written: {error.strerror or error}") from error
+    except BaseException:
+        remove_file(temporary)
+        raise
+    return target
+
+
+def _listed(directory: Path, name: re.Pattern[str]) -> Iterator[Listed]:
+    try:
+        entries = os.scandir(directory)
+    except FileNotFoundError:
+        return
+    with entries:
+        for entry in entries:
+            if not name.fullmatch(entry.name):
+                continue
+            try:
+                # a link or a pipe of that name is not ours
+                if entry.is_file(follow_symlinks=False):
+                    stat = entry.stat(follow_symlinks=False)
+                    yield Listed(directory / entry.name, stat.st_size, stat.st_mtime_ns, (stat.st_ino, stat.st_size))
+            except FileNotFoundError:
+                continue  # another process was faster
+
+
+@contextlib.contextmanager
+def _readable(path: Path) -> Iterator[BinaryIO]:
+    try:
+        with path.open("rb") as file:
+            yield file
+    except FileNotFoundError:
+        raise
+    except (CorruptCheckpointError, IncompatibleCheckpointError) as error:
+        raise type(error)(f"{str(path)!r} is of no use: {error.args[0]}") from error
+    except OSError as error:
+        raise CorruptCheckpointError(f"{str(path)!r} can't be read: {error.strerror or error}") from error
+
+
+def _check_name(path: Path, fingerprint: Fingerprint, prefix: Prefix) -> None:
+    if path.stem != address(fingerprint, prefix.elements):
+        raise CorruptCheckpointError("it has the name of another snapshot")
+
+
+def _open_private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)

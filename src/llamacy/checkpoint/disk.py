@@ -1,0 +1,219 @@
+"""A store on disk: one directory, which several processes may use at once."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from llamacy.checkpoint.directory import (
+    Listed,
+    list_abandoned,
+    list_snapshots,
+    open_head,
+    open_snapshot,
+    remove_file,
+    save_snapshot,
+)
+from llamacy.checkpoint.format import file_size
+from llamacy.checkpoint.index import Entry
+from llamacy.checkpoint.snapshot import Snapshot
+from llamacy.checkpoint.store import Store
+from llamacy.errors import CheckpointError, CorruptCheckpointError, IncompatibleCheckpointError
+from llamacy.types import StrPath
+
+_logger = logging.getLogger("llamacy.checkpoint")
+
+#: Kernels tell the time of a change no finer than by their ticks.
+_TICK_NS = 100_000_000
+
+
+@dataclass(eq=False)
+class _File:
+    """A file as it was when the directory was last looked at."""
+
+    listed: Listed
+    #: None where the file is of no use.
+    entry: Entry[str] | None
+
+
+class DiskStore(Store[str]):
+    """Keeps snapshots as files of one directory; a snapshot takes what its file has.
+
+    Files are named after what they hold, appear whole or not at all, and are checked before anything of them is used.
+    One that is damaged, foreign or of another version is reported by `logging` (``llamacy.checkpoint``), counted and
+    left out. When they were used last is the time of their last modification.
+
+    Parameters
+    ----------
+    directory : path
+        Created when there is something to store, for the user alone.
+    capacity_bytes : int
+        What the files may take together, those of all processes; the least recently used ones are removed. Processes
+        that write at the same moment may go beyond it by what they write.
+
+    Raises
+    ------
+    CheckpointError
+        It can't be read, or isn't a directory.
+
+    Thread safety: may be used by several threads, and by several processes, which see what others stored.
+    """
+
+    def __init__(self, directory: StrPath, capacity_bytes: int = 16 << 30) -> None:
+        super().__init__(capacity_bytes)
+        self._directory = Path(os.fsdecode(directory))
+        self._files: dict[str, _File] = {}
+        self._seen_ns: int | None = None
+        self._stamp_ns = 0
+        if self._directory.exists() and not self._directory.is_dir():
+            raise CheckpointError(f"{str(self._directory)!r} is no directory")
+        with self._lock:
+            self._refresh()
+            for file in list_abandoned(self._directory):
+                remove_file(file.path)
+
+    @property
+    def directory(self) -> Path:
+        """The directory."""
+        return self._directory
+
+    def close(self) -> None:
+        """Let go of what is in memory; the files stay."""
+        super().close()
+        self._files.clear()
+
+    def _open(self) -> None:
+        super()._open()
+        self._refresh()
+
+    def _n_bytes(self) -> int:
+        # also files of no use take room
+        return sum(file.listed.n_bytes for file in self._files.values())
+
+    def _size(self, snapshot: Snapshot) -> int:
+        return file_size(snapshot)
+
+    def _store(self, snapshot: Snapshot, n_bytes: int) -> None:
+        self._make_room(n_bytes)
+        path = save_snapshot(self._directory, snapshot)
+        self._refresh(force=True)
+        if path.name in self._files:
+            self._touch_file(self._files[path.name])
+
+    def _make_room(self, n_bytes: int) -> None:
+        if self._n_bytes() + n_bytes <= self.capacity_bytes:
+            return
+        # other processes may have used files since
+        self._refresh(force=True)
+        left = self._n_bytes()
+        for file in sorted(self._files.values(), key=lambda file: file.listed.used_ns):
+            if left + n_bytes <= self.capacity_bytes:
+                return
+            if not self._remove_file(file):
+                raise CheckpointError(f"{str(file.listed.path)!r} can't be removed to make room")
+            left -= file.listed.n_bytes
+            self._stats.n_evicted += 1
+
+    def _load(self, entry: Entry[str]) -> Snapshot | None:
+        path = self._directory / entry.payload
+        try:
+            return open_snapshot(path)
+        except FileNotFoundError:
+            with self._lock:
+                self._forget(entry.payload)
+        except (CorruptCheckpointError, IncompatibleCheckpointError) as error:
+            with self._lock:
+                file = self._files.get(entry.payload)
+                if file is not None and file.entry is entry:
+                    self._reject(file, error)
+        return None
+
+    def _discard(self, entry: Entry[str]) -> None:
+        file = self._files.get(entry.payload)
+        if file is not None and not self._remove_file(file):
+            raise CheckpointError(f"{str(file.listed.path)!r} can't be removed")
+
+    def _remove_file(self, file: _File) -> bool:
+        if not remove_file(file.listed.path):
+            return False
+        self._forget(file.listed.path.name)
+        return True
+
+    def _touch(self, entry: Entry[str]) -> None:
+        super()._touch(entry)
+        file = self._files.get(entry.payload)
+        if file is not None:
+            self._touch_file(file)
+
+    def _touch_file(self, file: _File) -> None:
+        """Make a file the last used one, for other processes too."""
+        # clocks may stand still, or go back
+        self._stamp_ns = max(time.time_ns(), self._stamp_ns + 1)
+        listed = file.listed
+        file.listed = Listed(listed.path, listed.n_bytes, self._stamp_ns, listed.identity)
+        try:
+            os.utime(listed.path, ns=(self._stamp_ns, self._stamp_ns))
+        except OSError:
+            return  # it has gone, or belongs to somebody else: then its place in the order is for this process only
+
+    def _refresh(self, *, force: bool = False) -> None:
+        """Let the index be what is in the directory."""
+        now_ns = time.time_ns()
+        try:
+            changed_ns = self._directory.stat().st_mtime_ns
+        except OSError:
+            changed_ns = None
+        # a change in the same tick of the clock as the last look at it wouldn't show
+        settled = changed_ns is not None and changed_ns < now_ns - _TICK_NS
+        if not force and changed_ns is not None and changed_ns == self._seen_ns:
+            return
+        gone = set(self._files)
+        try:
+            for listed in list_snapshots(self._directory):
+                gone.discard(listed.path.name)
+                self._notice(listed)
+        except OSError as error:
+            raise CheckpointError(f"{str(self._directory)!r} can't be read: {error.strerror}") from error
+        for name in gone:
+            self._forget(name)
+        self._seen_ns = changed_ns if settled else None
+
+    def _notice(self, listed: Listed) -> None:
+        name = listed.path.name
+        known = self._files.get(name)
+        if known is not None and known.listed.identity == listed.identity:
+            if known.entry is not None:
+                if listed.used_ns > known.listed.used_ns:
+                    known.listed = listed
+                return
+            if known.listed.used_ns == listed.used_ns:
+                return  # of no use, as before
+        self._forget(name)
+        try:
+            head = open_head(listed.path)
+        except FileNotFoundError:
+            return
+        except (CorruptCheckpointError, IncompatibleCheckpointError) as error:
+            file = self._files[name] = _File(listed, None)
+            self._reject(file, error)
+            return
+        has_logits = head.n_logits_bytes > 0
+        entry = Entry(head.fingerprint.digest, head.prefix, has_logits, listed.n_bytes, name)
+        self._files[name] = _File(listed, entry)
+        self._index.add(entry)
+
+    def _forget(self, name: str) -> None:
+        file = self._files.pop(name, None)
+        if file is not None and file.entry is not None:
+            self._index.remove(file.entry)
+
+    def _reject(self, file: _File, error: CheckpointError) -> None:
+        """Take a file of no use out of the index, and say so."""
+        _logger.warning("%s; it is left out", error)
+        self._stats.n_corrupt += 1
+        if file.entry is not None:
+            self._index.remove(file.entry)
+            file.entry = None
