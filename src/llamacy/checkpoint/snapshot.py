@@ -141,11 +141,11 @@ class Snapshot:
         ClosedError
             The context is closed.
         """
-        memory = _memory(context)
+        memory = checked_memory(context)
         prefix = tokens if isinstance(tokens, Prefix) else Prefix(tokens, media)
         fingerprint = context_fingerprint(context)
-        _check_seq(memory, seq_id)
-        _check_positions(memory, seq_id, prefix)
+        checked_seq(memory, seq_id)
+        checked_positions(memory, seq_id, prefix)
         try:
             state = context.state.seq_get(seq_id)
         except StateError as error:
@@ -181,7 +181,7 @@ class Snapshot:
         ClosedError
             The context is closed.
         """
-        memory = _memory(context)
+        memory = checked_memory(context)
         n = self._check_restore(context, memory, seq_id, n_elements)
         n_positions = self.prefix.positions(n)
         try:
@@ -189,7 +189,7 @@ class Snapshot:
         except StateError as error:
             raise CheckpointError(str(error.args[0]), log=error.log) from error
         try:
-            if memory.seq_pos_max(seq_id) not in _last_positions(self.prefix):
+            if memory.seq_pos_max(seq_id) not in last_positions(self.prefix):
                 raise CorruptCheckpointError(
                     f"the state ends at position {memory.seq_pos_max(seq_id)}, the tokens of the snapshot at "
                     f"{self.prefix.n_positions - 1}; sequence {seq_id} is empty now"
@@ -211,7 +211,7 @@ class Snapshot:
             raise IncompatibleCheckpointError(
                 f"the snapshot is not of this context: {here.difference(self.fingerprint)}; nothing was changed"
             )
-        _check_seq(memory, seq_id)
+        checked_seq(memory, seq_id)
         n = len(self.prefix) if n_elements is None else n_elements
         if not 0 < n <= len(self.prefix) or self.prefix.whole(n) != n:
             raise CheckpointError(
@@ -238,10 +238,11 @@ def can_cut(context: Context) -> bool:
     That is so for attention without a window. Recurrent state goes on from where it was saved only; so does a sliding
     window, also with ``swa_full``: llama.cpp saves no cells beyond the window.
     """
-    return _memory(context).kind == "attention"
+    return checked_memory(context).kind == "attention"
 
 
-def _memory(context: Context) -> Memory:
+def checked_memory(context: Context) -> Memory:
+    """Return the memory of an open context that has one; raise `ClosedError` or `CheckpointError` otherwise."""
     if context.closed:
         raise ClosedError("the context is closed")
     memory = context.memory
@@ -250,18 +251,20 @@ def _memory(context: Context) -> Memory:
     return memory
 
 
-def _check_seq(memory: Memory, seq_id: int) -> None:
+def checked_seq(memory: Memory, seq_id: int) -> None:
+    """Raise `CheckpointError` when there is no such sequence."""
     if not 0 <= seq_id < memory.n_seq_max:
         raise CheckpointError(
             f"sequence {seq_id} is not in this context: ids are from 0 to {memory.n_seq_max - 1}; nothing was changed"
         )
 
 
-def _check_positions(memory: Memory, seq_id: int, prefix: Prefix) -> None:
+def checked_positions(memory: Memory, seq_id: int, prefix: Prefix) -> None:
+    """Raise `CheckpointError` when a sequence doesn't hold the positions that a prefix takes."""
     if not len(prefix):
         raise CheckpointError("there is nothing to keep: the sequence is empty")
     last = memory.seq_pos_max(seq_id)
-    if last not in _last_positions(prefix):
+    if last not in last_positions(prefix):
         raise CheckpointError(
             f"sequence {seq_id} holds positions up to {last}, and the tokens given take {prefix.n_positions}: "
             "give those that were decoded"
@@ -273,7 +276,7 @@ def _check_positions(memory: Memory, seq_id: int, prefix: Prefix) -> None:
         )
 
 
-def _last_positions(prefix: Prefix) -> range:
+def last_positions(prefix: Prefix) -> range:
     """Return where the last cell may be: a medium with positions of several dimensions may end before its last one."""
     n = prefix.n_positions
     return range(n - prefix.last_length(len(prefix)), n)
