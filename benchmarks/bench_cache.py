@@ -1,4 +1,4 @@
-"""Prompt caches: searching in many prompts.
+"""Prompt caches: searching in many prompts, and what a snapshot adds to the native calls.
 
 Exits with status 1 when a promise isn't kept.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import random
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from statistics import median
@@ -16,13 +17,16 @@ from typing import Any
 import numpy as np
 from harness.table import print_table, progress
 
-from llamacy.checkpoint.prefix import ELEMENT, common_length
+from llamacy.checkpoint.prefix import ELEMENT, Prefix, common_length
 from llamacy.checkpoint.trie import Trie
 
 _PROMPTS = 10_000
 _TOKENS = 4_000
 _SEARCHES = 200
 _SCAN_MOST = 1 / 50
+_ROUNDS = 60
+_NATIVE_MOST = 1.1
+_BYTES_MOST = 1.05
 
 
 def prompts(seed: int = 0) -> list[bytes]:
@@ -110,7 +114,64 @@ def bench_trie() -> bool:
     return kept
 
 
-_PARTS = {"trie": bench_trie}
+def bench_snapshot() -> bool:
+    """Compare snapshots of a sequence with the calls of `State` in them; return whether the promises are kept."""
+    from llamacy.checkpoint.disk import DiskStore
+    from llamacy.checkpoint.snapshot import Snapshot
+    from llamacy.core.batch import Batch
+    from llamacy.core.context import Context
+    from llamacy.core.model import Model
+    from llamacy.starter import starter_path
+
+    progress("snapshot: prompt")
+    tokens = np.random.default_rng(2).integers(0, 49_152, 512, dtype=np.int32)
+    with (
+        Model(starter_path("smollm2-135m")) as model,
+        Context(model, n_ctx=1024, n_threads=1, n_threads_batch=1) as context,
+        Batch(512) as batch,
+        tempfile.TemporaryDirectory() as folder,
+    ):
+        batch.extend(tokens, 0, 0)
+        context.decode(batch)
+        prefix = Prefix(tokens)
+        row = context.logits(-1).copy()
+        state = context.state.seq_get(0)
+        snapshot = Snapshot.take(context, prefix, logits=row)
+        store = DiskStore(folder)
+        calls: dict[str, Callable[[], Any]] = {
+            "seq_get": lambda: context.state.seq_get(0),
+            # the same bytes as the native call; then with the logits, which that leaves out
+            "take": lambda: Snapshot.take(context, prefix),
+            "take with logits": lambda: Snapshot.take(context, prefix, logits=row),
+            "seq_set": lambda: context.state.seq_set(0, state),
+            "restore": lambda: snapshot.restore(context),
+            "memcpy": lambda: bytearray(state),
+        }
+        times: dict[str, list[float]] = {name: [] for name in calls}
+        for number in range(_ROUNDS):
+            progress(f"snapshot: round {number + 1}")
+            for name, call in calls.items():
+                times[name].append(seconds(call))
+        disk = [seconds(lambda: store.put(snapshot)), seconds(lambda: store.restore(context, prefix))]
+    progress()
+    medians = {name: median(values) for name, values in times.items()}
+    bytes_ratio = snapshot.n_bytes / len(state)
+    ratios = {"take": medians["take"] / medians["seq_get"], "restore": medians["restore"] / medians["seq_set"]}
+    kept = max(ratios.values()) <= _NATIVE_MOST and bytes_ratio <= _BYTES_MOST
+    print_table(
+        [
+            ("snapshot", f"SmolLM2, {len(tokens)} tokens, {len(state) / 1e6:.1f} MB"),
+            *((name, _milliseconds(value)) for name, value in medians.items()),
+            *((f"{name} / native", f"{value:.3f}, promised {_NATIVE_MOST}") for name, value in ratios.items()),
+            ("bytes / native", f"{bytes_ratio:.3f}, promised {_BYTES_MOST}"),
+            ("to disk, from disk", ", ".join(map(_milliseconds, disk))),
+            ("", "" if kept else "MISSED"),
+        ]
+    )
+    return kept
+
+
+_PARTS = {"trie": bench_trie, "snapshot": bench_snapshot}
 
 
 def main() -> int:

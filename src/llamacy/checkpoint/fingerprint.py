@@ -54,6 +54,8 @@ _SIZES = ("n_vocab", "n_embd", "n_layer", "n_layer_nextn", "n_head", "n_head_kv"
 _lock = threading.Lock()
 _models: WeakKeyDictionary[Model, dict[str, Value]] = WeakKeyDictionary()
 _contexts: WeakKeyDictionary[Context, dict[str, Value]] = WeakKeyDictionary()
+# of contexts without adapters, by whether attention is causal: asked for at each snapshot
+_plain: WeakKeyDictionary[Context, dict[bool, Fingerprint]] = WeakKeyDictionary()
 _adapters: WeakKeyDictionary[LoraAdapter, str] = WeakKeyDictionary()
 
 
@@ -140,20 +142,21 @@ def context_fingerprint(context: Context) -> Fingerprint:
         raise ClosedError("the context is closed")
     if context.ctx_other is not None:
         raise CheckpointError("this context works with the memory of another one, which its own state does not hold")
-    adapters = context.adapters_lora
-    vector = context.adapter_cvec
+    adapters, vector, causal = context.adapters_lora, context.adapter_cvec, context.causal_attn
+    plain = _plain.get(context, {}).get(causal) if not adapters and vector is None else None
+    if plain is not None:
+        return plain
     facts = dict(_remembered(_contexts, context, _context_facts))
-    facts["causal_attn"] = context.causal_attn
+    facts["causal_attn"] = causal
     for index, (adapter, scale) in enumerate(adapters):
         facts[f"adapter {index}"] = f"{_remembered(_adapters, adapter, _adapter_identity)} at {float(scale)!r}"
     if vector is not None:
         facts["control vector"] = _control_vector_identity(vector)
-    return _fingerprint_of(tuple(facts.items()))
-
-
-@functools.lru_cache(maxsize=64)
-def _fingerprint_of(facts: tuple[tuple[str, Value], ...]) -> Fingerprint:
-    return Fingerprint(dict(facts))
+    fingerprint = Fingerprint(facts)
+    if not adapters and vector is None:
+        with _lock:
+            _plain.setdefault(context, {})[causal] = fingerprint
+    return fingerprint
 
 
 def _remembered(known: WeakKeyDictionary[Any, Any], thing: _Object, facts: Callable[[_Object], Any]) -> Any:

@@ -51,15 +51,18 @@ class Prefix:
     Thread safety: immutable.
     """
 
-    __slots__ = ("elements", "media")
+    __slots__ = ("elements", "largest", "media")
 
     #: Tokens as int32 in native byte order; a medium is four negative numbers, a hash of its key and sizes.
     elements: bytes
     media: tuple[Media, ...]
+    #: The largest token, or -1 where there is none; that of the whole where this is a part.
+    largest: int
 
     def __init__(self, tokens: AnyBuffer | Iterable[int], media: Sequence[Media] = ()) -> None:
         ids = _ints(tokens)
-        if _least(ids) < 0:
+        least, self.largest = _range(ids)
+        if least < 0:
             raise ValueError(f"token {min(ids)} is negative: give media as `media`")
         self.media = _checked_media(media, len(ids))
         if not self.media:
@@ -150,6 +153,7 @@ class Prefix:
         if n_elements >= len(self):
             return self
         head = Prefix.__new__(Prefix)
+        head.largest = self.largest
         head.elements = self.elements[: n_elements * ELEMENT]
         head.media = tuple(
             medium for number, medium in enumerate(self.media) if medium.at + number * MEDIA_ELEMENTS < n_elements
@@ -187,10 +191,13 @@ def _ints(tokens: AnyBuffer | Iterable[int]) -> array[int]:
         raise ValueError(f"tokens must be whole numbers below 2**31: {error}") from None
 
 
-def _least(ids: array[int]) -> int:
+def _range(ids: array[int]) -> tuple[int, int]:
+    if not ids:
+        return 0, -1
     import numpy as np
 
-    return int(np.frombuffer(ids, dtype=np.int32).min()) if ids else 0
+    view = np.frombuffer(ids, dtype=np.int32)
+    return int(view.min()), int(view.max())
 
 
 def _checked_media(media: Sequence[Media], n_tokens: int) -> tuple[Media, ...]:

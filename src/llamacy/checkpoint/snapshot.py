@@ -92,7 +92,7 @@ class Snapshot:
             raise CheckpointError(f"{len(self._logits) // _FLOAT} logits don't fit a vocabulary of {n_vocab} tokens")
         if not len(prefix):
             raise CheckpointError("there is nothing to keep: the sequence is empty")
-        if not isinstance(n_vocab, int) or not _all_below(prefix, n_vocab):
+        if not isinstance(n_vocab, int) or prefix.largest >= n_vocab:
             raise CheckpointError(
                 f"tokens don't fit a vocabulary of {n_vocab}: {prefix.tokens.tolist()[-3:]} are the last"
             )
@@ -287,10 +287,3 @@ def _row(logits: AnyBuffer) -> bytes:
     if view.format != "f":
         raise CheckpointError(f"logits must be float32, not of format {view.format!r}")
     return view.tobytes()
-
-
-def _all_below(prefix: Prefix, n_vocab: int) -> bool:
-    import numpy as np
-
-    # media are negative
-    return int(np.frombuffer(prefix.elements, dtype=np.int32).max()) < n_vocab
