@@ -47,6 +47,8 @@ _N_OVERHEAD = 64
 # chunks of a stream that are no token, or tokens that leave no chunk
 _SPARE = 64
 _N_SHORT = 10
+# what is also measured after many tokens: each way of writing a stream once
+_LONG = ("completion", "chat, tools", f"chat, top_logprobs={_TOP}")
 _MOST_ADDED_US = 5.0
 _MOST_REQUEST_US = 300.0
 _MOST_GROWTH = 0.03
@@ -112,7 +114,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add_model_argument(parser)
     parser.add_argument("--llama-cpp-python", type=Path, metavar="VENV", help="measure this peer too")
-    parser.add_argument("--sets", type=int, default=4, help="sets of fresh processes for llamacy alone (default 4)")
+    parser.add_argument("--sets", type=int, default=3, help="sets of fresh processes for llamacy alone (default 3)")
     parser.add_argument("--quick", action="store_true", help="a quarter of the rounds of llamacy alone")
     parser.add_argument("--only", default="", choices=["", "own", "peer", "turns"], help="only one of the parts")
     parser.add_argument("--json", type=Path, help="write all rows here as well")
@@ -156,10 +158,10 @@ def measure_own(path: Path, n_sets: int, divisor: int) -> list[dict[str, Any]]:
             for name, pair in own_calls(1).items():
                 short = [replace(call, times=_N_SHORT, keep=True, marks=()) for call in pair]
                 _turns(worker, short, max(8 // divisor, 2), per_request.setdefault(name, Series()))
-            for name, pair in own_calls(MARKS[-1] + _SPARE).items():
+            for name in _LONG:
                 progress(f"set {number + 1} of {n_sets}: {name} after many tokens")
-                long = [replace(call, marks=second_half_edges()) for call in pair]
-                _turns(worker, long, 1, growth.setdefault(name, Series()), warm=False)
+                long = [replace(call, marks=second_half_edges()) for call in own_calls(MARKS[-1] + _SPARE)[name]]
+                _turns(worker, long, max(2 // divisor, 1), growth.setdefault(name, Series()), warm=False)
     progress()
     rows = []
     for name, series in per_token.items():
@@ -169,7 +171,8 @@ def measure_own(path: Path, n_sets: int, divisor: int) -> list[dict[str, Any]]:
         promise = _MOST_REQUEST_US if name in ("completion", "chat") else None
         rows.append(_added(f"{name}: a request of one token", series, whole, _N_SHORT, promise))
     for name, series in growth.items():
-        rows += _grown(name, series)
+        first = next(row for row in rows if row["name"] == f"{name}: a token")
+        rows += _grown(name, series, first["added_us"][0])
     return rows
 
 
@@ -196,15 +199,12 @@ def _added(name: str, series: Series, measure: Measure, n: int, most: float | No
     }
 
 
-def _grown(name: str, series: Series) -> list[dict[str, Any]]:
+def _grown(name: str, series: Series, first: float) -> list[dict[str, Any]]:
     """Return what a token costs at each mark, and how much more than the loop there and what was added at first."""
     rows: list[dict[str, Any]] = []
-    first: float | None = None
-    for mark in MARKS:
+    for mark in MARKS[1:]:
         row = _added(f"{name}: token {mark}", series, second_half(mark), mark - mark // 2, None)
-        added = row["added_us"][0]
-        first = added if first is None else first
-        growth = (added - first) / (row["loop_us"] + first)
+        growth = (row["added_us"][0] - first) / (row["loop_us"] + first)
         if mark == MARKS[-1]:
             row.update(promise=f"<= {_MOST_GROWTH:.0%} growth", kept=growth <= _MOST_GROWTH)
         rows.append({**row, "growth": growth})
@@ -298,12 +298,13 @@ def _beside(name: str, series: Series, measure: Measure, n: int, least: float | 
     own, peer = (series.seconds(side, measure, "cpu") for side in ("llamacy", "llama-cpp-python"))
     ratio = series.ratio("llamacy", "llama-cpp-python", measure, "cpu")
     texts = [series.answers[side][0].text for side in ("llamacy", "llama-cpp-python")]
+    n_same = next((i for i, (a, b) in enumerate(zip(*texts, strict=False)) if a != b), min(map(len, texts)))
     return {
         "name": name,
         "llamacy_ms": milliseconds(own) / n,
         "peer_ms": milliseconds(peer) / n,
         "times": [ratio.median, ratio.low, ratio.high],
-        "same": texts[0] == texts[1],
+        "same": n_same / max(map(len, texts)),
         "promise": None if least is None else f">= {least:g}",
         "kept": None if least is None else ratio.median >= least,
     }
@@ -324,11 +325,10 @@ def print_turns(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _print_beside(rows: Sequence[dict[str, Any]]) -> None:
-    lines: list[tuple[str, ...]] = [("case", "llamacy", "peer", "times as fast", "promise", "", "output")]
+    lines: list[tuple[str, ...]] = [("case", "llamacy", "peer", "times as fast", "promise", "", "same text")]
     for row in rows:
         times = (f"{row['llamacy_ms']:.3f}", f"{row['peer_ms']:.3f}", str(Ratio(*row["times"])))
-        output = "same" if row["same"] else "different"
-        lines.append((row["name"], *times, row["promise"] or "", _said(row["kept"]), output))
+        lines.append((row["name"], *times, row["promise"] or "", _said(row["kept"]), f"{row['same']:.0%}"))
     print_table(lines)
 
 

@@ -29,6 +29,8 @@ class LlamacyEngine:
 
     def run(self, run: Run) -> tuple[list[int], str, int]:
         """Carry out a request."""
+        # no part of the request before may be used again: the others compute the whole prompt too
+        self._llama.reset()
         temperature = 0.0 if run.sampler == "greedy" else 0.8
         if not run.text:
             tokens: list[int] = []

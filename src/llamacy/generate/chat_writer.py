@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from llamacy.chat.output import events
-from llamacy.chat.output.events import ParsedMessage
 from llamacy.generate import responses
 from llamacy.generate.completion import timings, usage
 
 if TYPE_CHECKING:
-    from llamacy.chat.output.events import Event
+    from llamacy.chat.output.events import Event, ParsedMessage
     from llamacy.chat.output.parser import OutputParser
     from llamacy.generate.choice import Choice
     from llamacy.generate.logprobs import LogprobWriter
@@ -103,7 +101,7 @@ class ChatWriter:
             stream = streams[choice.index]
             if numbers:
                 stream.entries += self._entries(choice, numbers)
-            if stream.begun and text and (content := stream.content(text)):
+            if text and stream.begun and (content := stream.content_of(text)):
                 # what most pieces are, without all that the others need
                 yield {**head, "choices": [self._chunk(stream, {"content": content})]}  # type: ignore[typeddict-item]
                 continue
@@ -139,6 +137,8 @@ class ChatWriter:
         parser = self._parsers[choice.index]
         if parser is None:
             return {"role": "assistant", "content": text}, False
+        from llamacy.chat.output.events import ParsedMessage
+
         parsed = ParsedMessage.of([*parser.feed(text), *parser.finish()])
         return _message(parsed, legacy=self._legacy), bool(parsed.tool_calls)
 
@@ -152,22 +152,25 @@ class ChatWriter:
 
 
 class _Stream:
-    """The deltas of one choice."""
+    """The deltas of one choice.
+
+    Attributes
+    ----------
+    begun
+        The delta with the role has gone out.
+    content_of
+        Returns the content that a piece of text brings where it is nothing else; otherwise None, and `deltas` is to be
+        asked.
+    """
 
     def __init__(self, index: int, parser: OutputParser | None, legacy: bool) -> None:
         self.index = index
         self.has_calls = False
         self.entries: list[responses.ChatTokenLogprob] = []
+        self.begun = False
+        self.content_of: Callable[[str], str | None] = str if parser is None else parser.content_of
         self._parser = parser
         self._legacy = legacy
-        self.begun = False
-
-    def content(self, text: str) -> str | None:
-        """Return the content that a piece of text brings where it is nothing else; otherwise None, and nothing is done.
-
-        `deltas` is for what is not.
-        """
-        return text if self._parser is None else self._parser.content_of(text)
 
     def deltas(self, text: str | None) -> Generator[dict[str, Any], None, None]:
         """Yield what a piece of text brings; None is the end."""
@@ -182,6 +185,8 @@ class _Stream:
             yield from self._event_deltas(event)
 
     def _event_deltas(self, event: Event) -> Generator[dict[str, Any], None, None]:
+        from llamacy.chat.output import events
+
         if isinstance(event, events.ContentDelta):
             yield {"content": event.text}
         elif isinstance(event, events.ReasoningDelta):

@@ -65,12 +65,12 @@ class Engine:
         self._tokens_of: dict[tuple[str, ...], frozenset[int]] = {}
 
     def tokens_of(self, words: tuple[str, ...]) -> frozenset[int]:
-        """Return the special tokens in some words."""
+        """Return the special tokens in some words; found out once for each tuple of them."""
         known = self._tokens_of.get(words)
         if known is None:
-            ids = [self.vocab.tokenize(word, add_special=False, parse_special=True) for word in words]
             if len(self._tokens_of) >= _MAX_WORDS:
                 self._tokens_of.clear()
+            ids = (self.vocab.tokenize(word, add_special=False, parse_special=True) for word in words)
             special = (token for tokens in ids for token in tokens if self.vocab.is_control(token))
             known = self._tokens_of[words] = frozenset(special)
         return known

@@ -65,19 +65,6 @@ class OutputParser:
         """The text so far ends within thinking: a word that begins a call elsewhere means nothing there."""
         return self._turn.is_thinking
 
-    def content_of(self, text: str) -> str | None:
-        """Take the next piece of the text where it is content and nothing else, and return that content.
-
-        This is what `feed` would say of it, at a fraction of the cost. Otherwise nothing is taken, and None returned.
-        """
-        awaited = self._turn.source.awaited
-        if awaited is None or self._is_finished:
-            return None
-        markers, write = awaited
-        if write != self._turn.content.write or not text or markers.may_begin_in(text):
-            return None
-        return self._turn.content.passed(text)
-
     def feed(self, text: str) -> list[Event]:
         """Take the next piece of the text.
 
@@ -91,6 +78,19 @@ class OutputParser:
         self._turn.source.feed(text)
         next(self._steps, None)
         return self._turn.events.take()
+
+    def content_of(self, text: str) -> str | None:
+        """Take the next piece of the text where it is content and nothing else, and return that content.
+
+        This is what `feed` would say of it, at a fraction of the cost. Otherwise nothing is taken, and None returned.
+        """
+        awaited = self._turn.source.awaited
+        if awaited is None or self._is_finished:
+            return None
+        markers, write = awaited
+        if write != self._turn.content.write or not text or markers.may_begin_in(text):
+            return None
+        return self._turn.content.passed(text)
 
     def finish(self) -> list[Event]:
         """End the text; what was held back comes now. A second call returns nothing."""

@@ -33,7 +33,7 @@ class Markers:
         The words; empty ones are nothing to look for.
     """
 
-    __slots__ = ("_beginnings", "_first", "_first_pattern", "_pattern", "length", "words")
+    __slots__ = ("_beginnings", "_first", "_pattern", "length", "may_begin_in", "words")
 
     def __init__(self, words: Iterable[str]) -> None:
         self.words = tuple(sorted({*words} - {""}, key=lambda word: (-len(word), word)))
@@ -41,15 +41,13 @@ class Markers:
         self._pattern = re.compile("|".join(map(re.escape, self.words)) if self.words else "(?!)")
         self._beginnings = {word[:count] for word in self.words for count in range(1, len(word))}
         self._first = {word[0] for word in self.words}
-        self._first_pattern = re.compile(f"[{re.escape(''.join(sorted(self._first)))}]" if self._first else "(?!)")
+        firsts = re.escape("".join(sorted(self._first)))
+        # finds what may be the beginning of a word, anywhere in a text
+        self.may_begin_in = re.compile(f"[{firsts}]" if firsts else "(?!)").search
 
     def begins(self, text: str) -> bool:
         """Tell whether a longer text that begins with `text` may be a word."""
         return text in self._beginnings
-
-    def may_begin_in(self, text: str) -> bool:
-        """Tell whether a word may begin in a text."""
-        return self._first_pattern.search(text) is not None
 
     def find(self, text: str, at: int, ended: bool) -> tuple[int, str | None]:
         """Find the first word.
