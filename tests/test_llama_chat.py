@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import threading
 
@@ -11,6 +12,7 @@ import pytest
 from llamacy.errors import ChatTemplateError, ContextLengthError
 from llamacy.llama import Llama
 from tests.helpers.chats import joined, only, user, without_ids
+from tests.helpers.process import run_python
 
 pytestmark = pytest.mark.model
 ASKED = "Which planet is the largest?"
@@ -282,3 +284,41 @@ def test_stream_that_is_left_leaves_the_next_request_right(smollm2, when):
         smollm2.abort()
         assert list(stream)[-1]["choices"][0]["finish_reason"] == "abort"
     assert only(smollm2.create_chat_completion(user(ASKED), temperature=0, max_tokens=8)) == expected
+
+
+def test_async_chats_take_turns_and_stream(smollm2):
+    expected = only(smollm2.create_chat_completion(user(ASKED), temperature=0, max_tokens=6))
+
+    async def ask():
+        options = {"temperature": 0, "max_tokens": 6}
+        several = [smollm2.acreate_chat_completion(user(ASKED), **options) for _ in range(3)]
+        chunks = [chunk async for chunk in await smollm2.acreate_chat_completion(user(ASKED), stream=True, **options)]
+        return [only(result) for result in await asyncio.gather(*several)], joined(chunks)
+
+    results, streamed = asyncio.run(ask())
+    assert results == [expected] * 3
+    assert only(streamed) == expected
+
+
+def test_ctrl_c_in_a_stream_leaves_the_next_request_right(smollm2_path):
+    code = """
+import signal, sys, threading, time
+from llamacy import Llama
+signal.signal(signal.SIGINT, signal.default_int_handler)
+with Llama(sys.argv[1], n_ctx=512, n_threads=1, n_threads_batch=1) as llm:
+    ask = [{"role": "user", "content": "Which planet is the largest?"}]
+    first = llm.create_chat_completion(ask, temperature=0, max_tokens=8)["choices"][0]["message"]
+    n_chunks = 0
+    try:
+        for chunk in llm.create_chat_completion(ask, temperature=0, max_tokens=400, stream=True):
+            n_chunks += 1
+            if n_chunks == 3:
+                threading.Timer(0.05, signal.raise_signal, [signal.SIGINT]).start()
+        assert chunk["choices"][0]["finish_reason"] == "abort", chunk
+    except KeyboardInterrupt:
+        pass  # it came between two chunks
+    assert 3 <= n_chunks < 400
+    again = llm.create_chat_completion(ask, temperature=0, max_tokens=8)["choices"][0]["message"]
+    assert first == again, (first, again)
+"""
+    run_python(code, str(smollm2_path))

@@ -1,0 +1,103 @@
+"""Thinking: apart from the answer, in the prompt or not, as text, with a budget, and beside stop strings."""
+
+from __future__ import annotations
+
+import pytest
+
+from llamacy.core.model import Model
+from llamacy.llama import Llama
+from tests.helpers import scripted
+from tests.helpers.chats import joined, only, user, vendored
+
+ASKED = user("Why?")
+
+
+@pytest.fixture(scope="module")
+def model(model_dir):
+    with Model(scripted.write_model(model_dir / "scripted-reasoning.gguf")) as model:
+        yield model
+
+
+@pytest.fixture
+def make(model, closing):
+    def llama(template):
+        return closing(Llama(model, n_ctx=1024, n_threads=1, chat_template=vendored(template)))
+
+    return llama
+
+
+def say(llama, text, *, stream=False, **options):
+    asked = {"logits_processor": scripted.writing(text), "max_tokens": 300, **options}
+    result = llama.create_chat_completion(ASKED, stream=stream, **asked)
+    return joined(result) if stream else result
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("template", "text", "reasoning", "content"),
+    [
+        ("Qwen-Qwen3-0.6B", "<think>\nSo.\nYes.\n</think>\n\nBecause.", "So.\nYes.", "Because."),
+        ("Qwen-Qwen3-0.6B", "Because.", None, "Because."),
+        ("Qwen-Qwen3-0.6B", "<think>\n\n</think>\n\nBecause.", None, "Because."),
+        ("Qwen-Qwen3-0.6B", "<think>\nSo", "So", ""),
+        ("llama-cpp-deepseek-r1", "So.\n</think>\n\nBecause.", "So.", "Because."),
+        ("llama-cpp-deepseek-r1", "So, still", "So, still", ""),
+        ("openai-gpt-oss-120b", "<|channel|>final<|message|>Because.", None, "Because."),
+    ],
+)
+def test_thinking_is_apart(make, template, text, reasoning, content, stream):
+    message = only(say(make(template), text, stream=stream))
+    assert (message["content"], message.get("reasoning_content")) == (content, reasoning)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_thinking_that_the_prompt_closed_is_text(make, stream):
+    options = {"chat_template_kwargs": {"enable_thinking": False}, "stream": stream}
+    message = only(say(make("Qwen-Qwen3-0.6B"), "Use <think> tags.", **options))
+    assert message == {"role": "assistant", "content": "Use <think> tags."}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("text", ["<think>a</think>b", "<think>\na\n</think>\n\nb", "a</think>b"])
+def test_ct_017_thinking_stays_in_the_text_when_asked(make, stream, text):
+    message = only(say(make("Qwen-Qwen3-0.6B"), text, stream=stream, reasoning_format="none"))
+    assert message == {"role": "assistant", "content": text}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_ct_015_quoted_end_tag_does_not_end_thinking(make, stream):
+    text = "<think>the tag `</think>` closes it\n</think>\nAnswer"
+    message = only(say(make("Qwen-Qwen3-0.6B"), text, stream=stream))
+    assert (message["reasoning_content"], message["content"]) == ("the tag `</think>` closes it", "Answer")
+
+
+def test_history_of_thinking_reaches_the_template(make):
+    chat = [*ASKED, {"role": "assistant", "content": "", "reasoning_content": "Deep.", "tool_calls": None}]
+    assert "Deep." in make("Qwen-Qwen3-0.6B").chat_prompt(chat)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("template", ["Qwen-Qwen3-0.6B", "llama-cpp-deepseek-r1"])
+def test_budget_ends_thinking_with_the_tag_of_the_template(make, template, stream):
+    llama = make(template)
+    is_open = llama.chat_prompt(ASKED).rstrip().endswith("<think>")
+    budget = 5
+    # what the budget forces comes whatever the logits say
+    thought = [*scripted.tokens_of("" if is_open else "<think>"), *scripted.tokens_of("abcdefghijklm")]
+
+    def process(ids, scores, start=[]):  # noqa: B006
+        start.append(len(ids))
+        place = len(ids) - start[0]
+        scores[:] = -100
+        scores[thought[place] if place < len(thought) else scripted.tokens_of("z")[0]] = 0
+
+    options = {"logits_processor": process, "reasoning_budget": budget, "temperature": 0, "max_tokens": 40}
+    result = llama.create_chat_completion(ASKED, stream=stream, **options)
+    message = only(joined(result) if stream else result)
+    assert message["reasoning_content"] == "abcde"
+    assert message["content"].endswith("zz")
+
+
+def test_budget_without_tags_is_refused(make):
+    with pytest.raises(ValueError, match="reasoning_budget"):
+        say(make("openai-gpt-oss-120b"), "x", reasoning_budget=3)
