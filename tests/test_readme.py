@@ -22,15 +22,15 @@ def blocks(language: str) -> list[str]:
     return [code for name, code in found if name == language]
 
 
-def example(path: Path) -> str:
-    """Return the example with a model file in the place of the starter model, on one thread."""
-    (code,) = blocks("python")
+def example(path: Path, number: int = 0) -> str:
+    """Return an example with a model file in the place of the starter model, on one thread."""
+    code = blocks("python")[number]
     assert code.count(PULL) == 1
     return code.replace(f"{PULL}, ", f"{str(path)!r}, n_threads=1, n_threads_batch=1, ")
 
 
 def test_example_is_short() -> None:
-    assert len([line for line in blocks("python")[0].splitlines() if line.strip()]) <= 20
+    assert all(len([line for line in code.splitlines() if line.strip()]) <= 20 for code in blocks("python"))
 
 
 def test_example_runs_with_any_model() -> None:
@@ -44,6 +44,15 @@ def test_example_writes_real_text(smollm2_path: Path) -> None:
     lines = run_python(example(smollm2_path)).stdout.splitlines()
     assert lines[0].startswith(" 8, 9, 10, 1")
     assert lines[-1].startswith("highest logit: ")
+
+
+@pytest.mark.model
+def test_chat_example_writes_what_the_page_says(smollm2_path: Path) -> None:
+    answer, call, planet = run_python(example(smollm2_path, 1)).stdout.splitlines()
+    shown = blocks("text")[0].splitlines()
+    assert [answer, call] == shown[:2]
+    assert planet.startswith('{"planet": "Mars"')
+    assert shown[2].startswith('{"planet": "Mars"')
 
 
 def test_shell_commands_are_those_of_the_parser() -> None:
