@@ -27,11 +27,11 @@ def smollm2(closing, smollm2_model):
 
 def rows_of(model, tokens, **params):
     """Return the log-probabilities after each of the tokens, in float64."""
-    with Context(model, **({"n_ctx": 512, "n_threads": 1, "n_threads_batch": 1} | params)) as context:
-        with Batch(512) as batch:
-            batch.extend(tokens, 0, logits="all")
-            context.decode(batch)
-            rows = np.array([np.asarray(context.logits(i)) for i in range(len(tokens))], np.float64)
+    params = {"n_ctx": 512, "n_threads": 1, "n_threads_batch": 1} | params
+    with Context(model, **params) as context, Batch(512) as batch:
+        batch.extend(tokens, 0, logits="all")
+        context.decode(batch)
+        rows = np.array([np.asarray(context.logits(i)) for i in range(len(tokens))], np.float64)
     rows -= rows.max(axis=1, keepdims=True)
     return rows - np.log(np.exp(rows).sum(axis=1, keepdims=True))
 
@@ -201,14 +201,16 @@ def test_text_of_a_prompt_is_where_its_tokens_are_said_to_be(llama, smollm2):
     for model, prompt, _ in cases:
         choice = model(prompt, max_tokens=4, temperature=0, echo=True, logprobs=0)["choices"][0]
         entries, text = choice["logprobs"], choice["text"]
-        n_prompt = len(text) if isinstance(prompt, list) else len(prompt)
+        given = model.detokenize(prompt, special=True).decode() if isinstance(prompt, list) else prompt
+        n_prompt = len(given)
+        assert text.startswith(given)
         for name, offset in zip(entries["tokens"], entries["text_offset"], strict=True):
-            if name.startswith("bytes:") or name == "<s>" or offset == 0 or "\ufffd" in text:
+            # special tokens that were put around the prompt, or generated, leave no text
+            if name.startswith("bytes:") or name == "<s>" or offset == 0 or offset >= n_prompt or "\ufffd" in text:
                 continue
             assert text[offset:].startswith(name), (name, offset)
         assert entries["text_offset"] == sorted(entries["text_offset"])
-        if not isinstance(prompt, list):
-            assert n_prompt in entries["text_offset"], "the first generated token begins where the prompt ends"
+        assert n_prompt in entries["text_offset"], "the first generated token begins where the prompt ends"
 
 
 def test_tokens_with_the_same_text_are_told_apart(llama):
@@ -227,9 +229,7 @@ def test_logits_processor_does_not_change_logprobs(llama):
     prompt = toy_tokens("the cat")
     result = llama(prompt, max_tokens=3, temperature=0, logprobs=2, logits_processor=forbid)
     rows = rows_of(llama.model, prompt + [270] * 3, **F32)
-    check_entries(
-        llama.model.vocab, result["choices"][0]["logprobs"], [270] * 3, rows[len(prompt) - 1 :], 2
-    )
+    check_entries(llama.model.vocab, result["choices"][0]["logprobs"], [270] * 3, rows[len(prompt) - 1 :], 2)
 
 
 def test_logprobs_do_not_change_the_text(llama):
@@ -241,7 +241,10 @@ def test_logprobs_do_not_change_the_text(llama):
     )
 
 
-@pytest.mark.parametrize(("logprobs", "error"), [(-1, ValueError), (289, ValueError), (1025, ValueError), (1.5, TypeError), (True, TypeError)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("logprobs", "error"),
+    [(-1, ValueError), (289, ValueError), (1025, ValueError), (1.5, TypeError), (True, TypeError)],
+)
 def test_wrong_number_of_logprobs_raises_before_anything_is_computed(llama, logprobs, error):
     epoch = llama.context.epoch
     with pytest.raises(error):
@@ -254,3 +257,11 @@ def test_token_that_ends_the_generation_is_told(llama):
     choice = llama("cat", max_tokens=5, logit_bias={eos: 1000.0}, logprobs=0)["choices"][0]
     assert (choice["text"], choice["finish_reason"]) == ("", "stop")
     assert choice["logprobs"]["tokens"] == ["</s>"]
+
+
+@pytest.mark.parametrize("options", [{"max_tokens": 0}, {"stop": "\ufffd"}, {"max_tokens": 3, "timeout_s": 0}], ids=str)
+def test_no_token_gives_empty_lists(llama, options):
+    entries = llama("cat", temperature=0, logprobs=2, **options)["choices"][0]["logprobs"]
+    if "stop" not in options:
+        assert entries == {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
+    assert isinstance(entries, dict)

@@ -30,7 +30,7 @@ class Row:
     def __init__(self):
         self.logits = None
 
-    def __call__(self, input_ids, scores):
+    def __call__(self, _, scores):
         if self.logits is None:
             self.logits = scores.copy()
 

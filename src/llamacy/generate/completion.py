@@ -60,12 +60,13 @@ class CompletionWriter:
     def result(self, *, n_best: int = 0) -> responses.Completion:
         """Generate to the end and return the whole; with `n_best` the likeliest choices of each prompt only."""
         texts: list[list[str]] = [[] for _ in self._choices]
-        entries: list[responses.CompletionLogprobs | None] = [None] * len(texts)
+        entries: list[responses.CompletionLogprobs | None] = [writer and writer.empty() for writer in self._logprobs]
         for choice, text, numbers in self._run.events():
             index = choice.index
             if index in self._open:
-                echo, entries[index] = self._opening(choice)
+                echo, opening = self._opening(choice)
                 texts[index].append(echo)
+                entries[index] = _extended(entries[index], opening)
             if text:
                 texts[index].append(text)
             if numbers:

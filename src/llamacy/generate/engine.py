@@ -152,7 +152,7 @@ class Engine:
 
     def _kept(self, prompt: array[int]) -> int:
         n_keep = len(prompt) if self._n_keep < 0 else self._n_keep + self._n_bos(prompt)
-        return min(n_keep, max(self.slots.capacity - 4, 0))
+        return min(n_keep, len(prompt), max(self.slots.capacity - 4, 0))
 
     def _n_bos(self, prompt: array[int]) -> int:
         """Return how many tokens of a prompt stay in any case: the one that begins every text, as in llama.cpp."""

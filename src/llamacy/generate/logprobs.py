@@ -36,7 +36,7 @@ class LogprobWriter:
         ones may, and a space before it doesn't.
         """
         first, *_ = tokens
-        written = self._empty()
+        written = self.empty()
         at = self._add_prompt(written, first, None, None, text, 0)
         for token, logprob, ids, values in record:
             tops = self._tops(token, logprob, ids, values)
@@ -46,7 +46,7 @@ class LogprobWriter:
 
     def completion(self, record: LogprobRecord, numbers: range) -> CompletionLogprobs:
         """Return the entries of these generated tokens for a text completion."""
-        written = self._empty()
+        written = self.empty()
         for number in numbers:
             token, logprob, ids, values = record[number]
             self._add(written, token, logprob, self._tops(token, logprob, ids, values))
@@ -63,7 +63,8 @@ class LogprobWriter:
         return {"content": content, "refusal": None}
 
     @staticmethod
-    def _empty() -> CompletionLogprobs:
+    def empty() -> CompletionLogprobs:
+        """Return entries for a text completion, of which there are none."""
         return {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
 
     def _add(

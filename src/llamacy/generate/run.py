@@ -81,6 +81,7 @@ class Run:
             As for `Slots.begin`.
         """
         self._end_s = None if self._timeout_s is None else time.perf_counter() + self._timeout_s
+        self._slots.check_lengths([choice.job for choice in self.choices])
         self._begin_wave(0)
 
     def end(self) -> None:

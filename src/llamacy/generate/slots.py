@@ -65,6 +65,17 @@ class Slots:
                 return n
         return n_most
 
+    def check_lengths(self, jobs: Sequence[Job]) -> None:
+        """Raise `ContextLengthError` when a prompt does not fit."""
+        for job in jobs:
+            if len(job.prompt) > self.capacity:
+                raise ContextLengthError(
+                    f"the prompt has {len(job.prompt)} tokens, but the context has room for {self.capacity}; "
+                    "shorten it, let it be shortened (truncate_prompt=True), or use a larger n_ctx",
+                    n_prompt=len(job.prompt),
+                    n_ctx=self.capacity,
+                )
+
     def begin(
         self,
         jobs: Sequence[Job],
@@ -206,14 +217,7 @@ class Slots:
             )
         if self._context.closed:
             raise ClosedError("this Llama is closed")
-        for job in jobs:
-            if len(job.prompt) > self.capacity:
-                raise ContextLengthError(
-                    f"the prompt has {len(job.prompt)} tokens, but the context has room for {self.capacity}; "
-                    "shorten it, let it be shortened (truncate_prompt=True), or use a larger n_ctx",
-                    n_prompt=len(job.prompt),
-                    n_ctx=self.capacity,
-                )
+        self.check_lengths(jobs)
 
     def _chain(self, job: Job) -> SamplerChain | None:
         return job.options.chain(self._vocab, job.prompt, n_ctx=self.capacity) if job.max_tokens > 0 else None
