@@ -492,13 +492,16 @@ class Llama(LoadedModel):
             A logits processor or stopping criterion has kept the array that it was given.
         """
         slots = self._engine.slots
-        if slots.scheduler.running or not slots.lock.acquire(blocking=False):
-            raise InUseError("a request runs; abort() it first")
+        held = False
         try:
+            held = slots.lock.acquire(blocking=False)
+            if not held or slots.scheduler.running:
+                raise InUseError("a request runs; abort() it first")
             self._context.close()
             slots.close()
         finally:
-            slots.lock.release()
+            if held:
+                slots.lock.release()
         if self._worker is not None:
             self._worker.close()
         self._close_model()

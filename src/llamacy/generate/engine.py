@@ -143,12 +143,20 @@ class Engine:
                 run.begin()
                 return result()
             finally:
-                run.end()
+                try:
+                    run.end()
+                except KeyboardInterrupt:  # it must not keep the sequences from being given back
+                    run.end()
+                    raise
 
     def stream(self, run: Run, chunks: Callable[[], Iterator[_Item]]) -> Generator[_Item, None, None]:
         """Begin a run and return its chunks; it ends however the generator ends, also when dropped before it began."""
-        run.begin()
-        return ending(chunks(), run.end)
+        try:
+            run.begin()
+            return ending(chunks(), run.end)
+        except BaseException:
+            run.end()
+            raise
 
     def _kept(self, prompt: array[int]) -> int:
         n_keep = len(prompt) if self._n_keep < 0 else self._n_keep + self._n_bos(prompt)
@@ -167,7 +175,11 @@ def ending(items: Iterator[_Item], end: Callable[[], Any]) -> Generator[_Item, N
             yield None
             yield from items
         finally:
-            end()
+            try:
+                end()
+            except KeyboardInterrupt:
+                end()
+                raise
 
     generator = run()
     next(generator)  # from here on, closing it runs the `finally`

@@ -105,20 +105,22 @@ class Run:
         self._began = time.perf_counter()
         choices = self.choices[n_done:]
         self._wave = choices[: self._slots.n_fitting([choice.job for choice in choices])]
-        before, self._streams = self._streams, []
         # an abort that came after the last token of the wave before ends this one too
         self._aborted |= n_done > 0 and self._slots.scheduler.aborted
         self._aborted |= self._cancellation is not None and self._cancellation.cancelled
         if self._aborted:
+            self.end()
+            self._streams = []
             return
         try:
             self._streams = self._slots.begin(
                 [choice.job for choice in self._wave],
                 timeout_s=None if self._end_s is None else max(self._end_s - self._began, 0.0),
-                after=before,
+                after=self._streams,
                 cancellation=self._cancellation,
             )
         except (DecodeAbortedError, KeyboardInterrupt) as reason:
+            self._streams = []
             self._stop(reason)
 
     def _wave_events(self) -> Generator[Event, None, None]:

@@ -143,23 +143,25 @@ class Slots:
                         TokenStream(self.scheduler, sequence, self._vocab, job.max_tokens, lock=self.lock)
                     )
                 self._heed_cancellation()
+                return list(self._streams)
             except BaseException:
                 self._retire()
                 raise
-            return list(self._streams)
 
     def end(self, streams: Sequence[TokenStream]) -> None:
         """End a request; nothing happens when it has ended or another one took its place."""
         # the garbage collector may call this in any thread, which must not wait for what another one computes
-        if self.lock.acquire(blocking=False):
-            try:
-                if streams and streams[0] in self._streams:
-                    self._retire()
-            finally:
+        held = False
+        try:
+            held = self.lock.acquire(blocking=False)
+            if not held:
+                for stream in streams:
+                    stream.detach()
+            elif streams and streams[0] in self._streams:
+                self._retire()
+        finally:
+            if held:
                 self.lock.release()
-        else:
-            for stream in streams:
-                stream.detach()
 
     def abort(self, cancellation: Cancellation) -> bool:
         """Abort the request that has this cancellation; return whether it runs."""
