@@ -255,6 +255,15 @@ def test_wrong_options_are_named(smollm2, options, error, words):
         smollm2.create_chat_completion(user("a"), **{"max_tokens": 1, **options})
 
 
+def test_none_stands_for_the_default(smollm2):
+    from llamacy.generate.chat import ChatArguments
+
+    options = dict.fromkeys([*ChatArguments.__dataclass_fields__, "temperature", "top_k", "seed", "grammar"])
+    given = smollm2.create_chat_completion(user(ASKED), **{**options, "max_tokens": 6, "seed": 1})
+    plain = smollm2.create_chat_completion(user(ASKED), max_tokens=6, seed=1)
+    assert without_ids(given) == without_ids(plain)
+
+
 def test_threads_take_turns(smollm2):
     expected = {
         text: only(smollm2.create_chat_completion(user(text), temperature=0, max_tokens=8)) for text in ("One", "Two")

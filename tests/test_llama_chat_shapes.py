@@ -131,6 +131,16 @@ def test_openai_v1_returns_objects_of_openai(llama, request_name):
     assert content == (expected["content"] or "")
 
 
+def test_messages_and_tools_of_openai_can_go_back(llama):
+    made = ask(llama, "calls", create="create_chat_completion_openai_v1")
+    message = made.choices[0].message
+    result = {"role": "tool", "tool_call_id": message.tool_calls[0].id, "content": "rain"}
+    as_dict = only(ask(llama, "calls"))
+    prompts = [llama.chat_prompt([*ASKED, said, result]) for said in (message, as_dict)]
+    assert prompts[0] == prompts[1]
+    assert '"get_weather"' in prompts[0]
+
+
 def test_openai_v1_tells_an_abort(llama):
     made = llama.create_chat_completion_openai_v1(ASKED, timeout_s=0, max_tokens=5)
     assert made.choices[0].finish_reason == "abort"

@@ -331,15 +331,15 @@ class Llama(LoadedModel):
 
     @overload
     def create_chat_completion(
-        self, messages: Sequence[Any], *, stream: Literal[False] = False, temperature: float = 0.2, top_k: int = 40,
-        top_p: float = 0.95, min_p: float = 0.05, seed: int | None = None, model: str | None = None,
+        self, messages: Sequence[Any], *, stream: Literal[False] = False, temperature: float | None = 0.2,
+        top_k: int = 40, top_p: float = 0.95, min_p: float = 0.05, seed: int | None = None, model: str | None = None,
         stream_options: Mapping[str, Any] | None = None, **options: Unpack[ChatOptions],
     ) -> responses.ChatCompletion: ...  # fmt: skip
 
     @overload
     def create_chat_completion(
-        self, messages: Sequence[Any], *, stream: Literal[True], temperature: float = 0.2, top_k: int = 40,
-        top_p: float = 0.95, min_p: float = 0.05, seed: int | None = None, model: str | None = None,
+        self, messages: Sequence[Any], *, stream: Literal[True], temperature: float | None = 0.2,
+        top_k: int = 40, top_p: float = 0.95, min_p: float = 0.05, seed: int | None = None, model: str | None = None,
         stream_options: Mapping[str, Any] | None = None, **options: Unpack[ChatOptions],
     ) -> Iterator[responses.ChatCompletionChunk]: ...  # fmt: skip
 
@@ -348,7 +348,7 @@ class Llama(LoadedModel):
         messages: Sequence[Any],
         *,
         stream: bool = False,
-        temperature: float = 0.2,
+        temperature: float | None = 0.2,
         top_k: int = 40,
         top_p: float = 0.95,
         min_p: float = 0.05,
@@ -393,7 +393,8 @@ class Llama(LoadedModel):
             As for `create_completion`.
         """
         arguments: dict[str, Any] = {
-            "temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p, "seed": seed, **options,
+            "temperature": 0.2 if temperature is None else temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p,
+            "seed": seed, **options,
         }  # fmt: skip
         chat = self._chat(arguments, messages, model)
         apart = usage_apart(stream_options)
@@ -531,7 +532,8 @@ class Llama(LoadedModel):
             arguments, {"max_completion_tokens": "max_tokens", "assistant_prefill": "continue_final_message"}
         )
         names = ChatArguments.__dataclass_fields__
-        chat = {name: value for name, value in arguments.items() if name in names}
+        # None stands for the default, as for options of sampling
+        chat = {name: value for name, value in arguments.items() if name in names and value is not None}
         others = {name: value for name, value in arguments.items() if name not in names}
         request, sampling = split_arguments(self._seeded(others), (*names, "model", "stream", "stream_options"))
         return ChatRequest(
