@@ -8,11 +8,12 @@ import re
 import jsonschema
 import pytest
 
+from llamacy.chat.output import detect
 from llamacy.core.model import Model
 from llamacy.errors import GrammarError, GrammarSyntaxError, SchemaError
 from llamacy.grammar import Grammar
 from llamacy.llama import Llama
-from tests.helpers import scripted
+from tests.helpers import scripted, vendor_dir
 from tests.helpers.chats import PING, calls_of, joined, only, user, vendored
 
 ASKED = user("Who?")
@@ -209,3 +210,43 @@ def test_real_model_writes_what_a_pattern_matches(smollm2):
     form = {"type": "regex", "pattern": "[A-Z][a-z]{2,9}, [0-9]{4}"}
     message = only(smollm2.create_chat_completion(user("A city and a year?"), response_format=form, seed=1))
     assert re.fullmatch(form["pattern"], message["content"])
+
+
+# every template
+
+NEEDS_MORE = {
+    "CohereForAI-c4ai-command-r-plus-tool_use": "tools",
+    "NousResearch-Hermes-2-Pro-Llama-3-8B-tool_use": "tools",
+    "NousResearch-Hermes-3-Llama-3.1-8B-tool_use": "tools",
+    "fireworks-ai-llama-3-firefunction-v2": "tools",
+    "google-translategemma-4b-it": "parts of its own",
+}
+TEMPLATES = sorted(path.stem for path in (vendor_dir() / "models" / "templates").glob("*.jinja"))
+HEADERS = {"harmony": "<|channel|>final<|message|>", "atem": "<|message|>"}
+
+
+@pytest.mark.parametrize("template", [name for name in TEMPLATES if name not in NEEDS_MORE])
+def test_answer_comes_back_as_it_is_with_every_template(make, template):
+    llama = make(template)
+    output = detect(vendored(template))
+    for tools in (None, [PING]):
+        before = HEADERS.get(output.name, "")
+        if output.thinking is not None and output.thinking.is_open(llama.chat_prompt(ASKED, tools=tools)):
+            before = f"Hm.{output.thinking.end}"
+        assert say(llama, before + ADA, AS_SCHEMA, tools=tools)["content"] == ADA
+        text = 'Well: 1 < 2, "yes" {or} [no], it\'s `so`.\n\n* A\n'
+        whole, streamed = (
+            llama.create_chat_completion(
+                ASKED,
+                tools=tools,
+                stream=stream,
+                logits_processor=scripted.writing(before + text),
+                truncate_prompt=True,
+                max_tokens=300,
+            )
+            for stream in (False, True)
+        )
+        message = only(whole)
+        assert message["content"] == text
+        assert "tool_calls" not in message
+        assert only(joined(streamed)) == message
