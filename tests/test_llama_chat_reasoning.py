@@ -71,6 +71,33 @@ def test_ct_015_quoted_end_tag_does_not_end_thinking(make, stream):
     assert (message["reasoning_content"], message["content"]) == ("the tag `</think>` closes it", "Answer")
 
 
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("begun", "text", "reasoning", "content"),
+    [
+        ("<think>\nLet me", " see.\n</think>\n\nYes.", "see.", "Yes."),
+        ("<think>\nSo.\n</think>\n\nYe", "s.", None, "s."),
+        ("Ye", "s.", None, "s."),
+    ],
+)
+def test_thinking_that_the_last_message_began_is_gone_on_with(make, stream, begun, text, reasoning, content):
+    # a template that leaves contents as they are; Qwen's takes thoughts out of them
+    llama = make("Qwen-Qwen2.5-7B-Instruct")
+    template = llama.chat_template.source + "{# <think> #}"
+    thinking = Llama(llama.model, n_ctx=1024, n_threads=1, chat_template=template)
+    chat = [*ASKED, {"role": "assistant", "content": begun}]
+    with thinking:
+        result = thinking.create_chat_completion(
+            chat,
+            continue_final_message=True,
+            stream=stream,
+            logits_processor=scripted.writing(text),
+            max_tokens=100,
+        )
+        message = only(joined(result) if stream else result)
+    assert (message["content"], message.get("reasoning_content")) == (content, reasoning)
+
+
 def test_history_of_thinking_reaches_the_template(make):
     chat = [*ASKED, {"role": "assistant", "content": "", "reasoning_content": "Deep.", "tool_calls": None}]
     assert "Deep." in make("Qwen-Qwen3-0.6B").chat_prompt(chat)

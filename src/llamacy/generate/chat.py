@@ -129,6 +129,8 @@ class ChatRequest:
         output = _output_format(template)
         self.prompt = _rendered(template, output, messages, tools, choice, arguments)
         suffix = self.prompt[-_SUFFIX:]
+        if arguments.continue_final_message:
+            suffix = _begun_thought(messages[-1], output) or suffix
         grammar = _grammar(choice, template, output, arguments, request, suffix)
         # without tools and thinking there is nothing to tell apart
         parses = choice.enabled or bool(output.layout.words)
@@ -215,6 +217,17 @@ def _rendered(
         if described == tools:
             raise
         return render(described)
+
+
+def _begun_thought(message: Any, output: OutputFormat) -> str:
+    """Return the tag of thinking that a message, which the model goes on with, began and didn't end; else nothing."""
+    from llamacy.chat.messages import normalise_messages
+
+    thinking = output.thinking
+    content = normalise_messages([message])[0]["content"]
+    if thinking is None or not isinstance(content, str) or content.rfind(thinking.start) <= content.rfind(thinking.end):
+        return ""
+    return thinking.start
 
 
 def _output_format(template: ChatTemplate) -> OutputFormat:
