@@ -71,12 +71,12 @@ class Registry:
         Bytes that all of them take at most in host memory; any number by default.
     on_device
         Leave the tensor data on the device, where each sequence has one place: a new checkpoint takes that of the one
-        before, also of those of another registry.
+        before, also of those of another registry. For recurrent state only, also that of hybrid models.
 
     Raises
     ------
     CheckpointError
-        The model has no memory.
+        The model has no memory, or it can't be kept on the device.
     ValueError
         A limit is negative.
 
@@ -93,6 +93,10 @@ class Registry:
         self._needed = memory.kind in ("recurrent", "hybrid") or (
             memory.kind == "swa" and not context.params.values["swa_full"]
         )
+        if on_device and memory.kind not in ("recurrent", "hybrid"):
+            # the destructor of llama_io_write_device (src/llama-context.cpp) puts a save into the buffer of the one
+            # before when it has as many bytes, and aborts when these are in more pieces, as cells of attention may be
+            raise CheckpointError(f"checkpoints of a {memory.kind} memory can't be kept on the device")
         self._context = weakref.ref(context)
         self._n_most = min(n_most, 1) if on_device else n_most
         self._n_bytes_most = n_bytes_most
