@@ -15,11 +15,20 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from llamacy.checkpoint.directory import load_file, save_file
 from llamacy.checkpoint.fingerprint import Fingerprint
-from llamacy.checkpoint.format import address, file_size, read_head, read_snapshot, write_snapshot
+from llamacy.checkpoint.format import (
+    address,
+    file_size,
+    read_head,
+    read_snapshot,
+    snapshot_from_bytes,
+    snapshot_to_bytes,
+    write_snapshot,
+)
 from llamacy.checkpoint.prefix import Media, Prefix
 from llamacy.checkpoint.snapshot import Snapshot
-from llamacy.errors import CorruptCheckpointError, IncompatibleCheckpointError
+from llamacy.errors import CheckpointError, CorruptCheckpointError, IncompatibleCheckpointError
 
 FACTS = Fingerprint({"architecture": "llama", "n_vocab": 8, "type_k": "F16", "größe": 1.5, "unset": None, "on": True})
 
@@ -79,6 +88,38 @@ def test_any_snapshot_comes_back(tmp_path: Path, tokens: Any, places: Any, state
     snapshot = Snapshot(FACTS, Prefix(tokens, media), state, row)
     with written(tmp_path, snapshot).open("rb") as file:
         assert same(read_snapshot(file), snapshot)
+
+
+def test_bytes_and_files_hold_the_same(tmp_path: Path) -> None:
+    snapshot = made()
+    content = written(tmp_path, snapshot).read_bytes()
+    assert snapshot_to_bytes(snapshot) == content
+    assert same(snapshot_from_bytes(content), snapshot)
+    for bad in (b"", content[:-1], b"x" + content[1:], content + b"x"):
+        with pytest.raises(CorruptCheckpointError):
+            snapshot_from_bytes(bad)
+    path = tmp_path / "any name.bin"
+    for _ in range(2):
+        save_file(path, snapshot)
+    assert path.read_bytes() == content
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert same(load_file(str(path)), snapshot)
+    assert {entry.name for entry in tmp_path.iterdir()} == {"file", "any name.bin"}
+
+
+def test_files_that_can_not_be_are_told(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    for path in (tmp_path / "nowhere" / "file", tmp_path / "folder"):
+        with pytest.raises(CheckpointError, match="can't be written"):
+            save_file(path, made())
+    assert list(tmp_path.rglob("*")) == [tmp_path / "folder"]
+    with pytest.raises(CorruptCheckpointError, match="can't be read"):
+        load_file(tmp_path / "folder")
+    with pytest.raises(FileNotFoundError):
+        load_file(tmp_path / "none")
+    (tmp_path / "bad").write_bytes(b"GGUF")
+    with pytest.raises(CorruptCheckpointError, match="bad"):
+        load_file(tmp_path / "bad")
 
 
 def test_every_cut_is_found_out(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from llamacy.checkpoint.mutations import Mutations, observers
 from llamacy.checkpoint.prefix import MEDIA_ELEMENTS, Media, Prefix
 from llamacy.checkpoint.registry import Registry, pauses
+from llamacy.checkpoint.snapshot import Snapshot
 from llamacy.core.control_vector import ControlVector
 from llamacy.errors import CheckpointError, ClosedError, StaleCheckpointError
 
@@ -228,6 +230,33 @@ def test_failure_midway_empties_the_sequence_and_all_registries(make_kind: MakeC
         assert context.memory.seq_pos_max(0) == -1
         assert (mine.valid, theirs.valid, beside.valid) == (False, False, True)
         assert registry.restore(beside).n_positions == CUT
+
+
+def test_stop_between_restore_and_cut_empties_the_sequence(two: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    context, registry = two
+    first, second = registry.checkpoints(0)[:2]
+
+    def stopped(prefix: Prefix) -> range:
+        raise KeyboardInterrupt
+
+    registry_module = sys.modules[Registry.__module__]
+    real = registry_module.last_positions
+    answers = [real, stopped]
+    monkeypatch.setattr(registry_module, "last_positions", lambda prefix: answers.pop(0)(prefix))
+    with pytest.raises(KeyboardInterrupt):
+        registry.restore(second)
+    assert context.memory.seq_pos_max(0) == -1
+    assert (first.valid, second.valid) == (False, False)
+    assert context.memory.seq_pos_max(1) == 11
+
+
+def test_snapshot_that_replaces_a_sequence_makes_its_checkpoints_invalid(two: Any) -> None:
+    context, registry = two
+    snapshot = Snapshot.take(context, PROMPT[:12])
+    assert len(registry.checkpoints(0)) == 3
+    snapshot.restore(context)
+    assert registry.checkpoints(0) == []
+    assert len(registry.checkpoints(1)) == 3
 
 
 def test_device_place_taken_by_another_registry_is_noticed(make_kind: MakeContext) -> None:

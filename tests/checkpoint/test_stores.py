@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 import tempfile
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -191,6 +193,31 @@ def test_closed_store_refuses(make_store: MakeStore) -> None:
     for call in (lambda: store.put(snapshot_of([1])), lambda: store.get(FACTS, Prefix([1])), store.clear):
         with pytest.raises(ClosedError):
             call()
+
+
+def test_many_threads_find_nothing_wrong(make_store: MakeStore) -> None:
+    store = make_store(20)
+
+    def work(seed: int) -> int:
+        chosen, n_hits = random.Random(seed), 0
+        for _ in range(200):
+            tokens = [chosen.randrange(2) for _ in range(chosen.randrange(1, 7))]
+            if chosen.random() < 0.5:
+                store.put(snapshot_of(tokens, logits=chosen.random() < 0.5), can_cut=chosen.random() < 0.1)
+                continue
+            hit = store.get(FACTS, Prefix(tokens), can_cut=True)
+            if hit is not None:
+                n_hits += 1
+                assert is_right(hit.snapshot)
+                assert hit.snapshot.prefix.tokens.tolist()[: hit.n_elements] == tokens[: hit.n_elements]
+        return n_hits
+
+    with ThreadPoolExecutor(4) as pool:
+        hits = list(pool.map(work, range(4)))
+    assert min(hits) > 20
+    assert store.stats.n_hits == sum(hits)
+    assert store.stats.n_corrupt == 0
+    assert store.n_bytes <= store.capacity_bytes
 
 
 @pytest.mark.parametrize("capacity", [0, -5])

@@ -168,7 +168,6 @@ class Walk(RuleBasedStateMachine):
             self.restored(seq_id, wanted, restored)
 
     def restored(self, seq_id: int, prefix: Prefix, restored: Any) -> None:
-        self.mutations.seq_state_set(seq_id)
         self.held[seq_id] = prefix.tokens.tolist()[: restored.n_elements]
         self.rows[seq_id] = None if restored.logits is None else np.array(restored.logits)
         if restored.logits is not None:

@@ -16,6 +16,7 @@ from llamacy.checkpoint.format import Head, address, read_head, read_snapshot, w
 from llamacy.checkpoint.prefix import Prefix
 from llamacy.checkpoint.snapshot import Snapshot
 from llamacy.errors import CheckpointError, CorruptCheckpointError, IncompatibleCheckpointError
+from llamacy.types import StrPath
 
 SUFFIX = ".snapshot"
 
@@ -107,10 +108,45 @@ def save_snapshot(directory: Path, snapshot: Snapshot) -> Path:
         It can't be written; an older file is left alone.
     """
     target = directory / snapshot_name(snapshot)
-    temporary = directory / f".{target.stem}.{os.urandom(8).hex()}.tmp"
     try:
         # prompts are nobody else's business
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise CheckpointError(f"{str(directory)!r} can't be made: {error.strerror or error}") from error
+    _write_whole(target, directory / f".{target.stem}.{os.urandom(8).hex()}.tmp", snapshot)
+    return target
+
+
+def save_file(path: StrPath, snapshot: Snapshot) -> None:
+    """Write a snapshot to a file of any name, for the user alone; it appears whole or not at all.
+
+    Raises
+    ------
+    CheckpointError
+        It can't be written; an older file is left alone.
+    """
+    target = Path(os.fsdecode(path))
+    _write_whole(target, target.with_name(f".{target.name[:100]}.{os.urandom(8).hex()}.tmp"), snapshot)
+
+
+def load_file(path: StrPath) -> Snapshot:
+    """Read a snapshot from a file of any name, and check all of it.
+
+    Raises
+    ------
+    CorruptCheckpointError
+        It is damaged or foreign, or can't be read.
+    IncompatibleCheckpointError
+        It is of another version of the format.
+    FileNotFoundError
+        There is no such file.
+    """
+    with _readable(Path(os.fsdecode(path))) as file:
+        return read_snapshot(file)
+
+
+def _write_whole(target: Path, temporary: Path, snapshot: Snapshot) -> None:
+    try:
         with open(temporary, "xb", opener=_open_private) as file:
             write_snapshot(file, snapshot)
         temporary.replace(target)
@@ -120,7 +156,6 @@ def save_snapshot(directory: Path, snapshot: Snapshot) -> Path:
     except BaseException:
         remove_file(temporary)
         raise
-    return target
 
 
 def _listed(directory: Path, name: re.Pattern[str]) -> Iterator[Listed]:

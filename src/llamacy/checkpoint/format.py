@@ -23,6 +23,7 @@ state meets the checks of `State.seq_set`. CRC-32 was chosen for its speed: four
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import sys
@@ -106,7 +107,7 @@ def read_head(file: BinaryIO) -> Head:
     IncompatibleCheckpointError
         It is of another version of the format, or of a machine with another byte order.
     """
-    size = os.fstat(file.fileno()).st_size
+    size = file.seek(0, os.SEEK_END)
     file.seek(0)
     frame = _exactly(file, _frame.size)
     magic, version, n_description, n_elements, n_logits, n_state = _frame.unpack(frame)
@@ -147,6 +148,18 @@ def read_snapshot(file: BinaryIO) -> Snapshot:
         return Snapshot(head.fingerprint, head.prefix, state, row)
     except (CheckpointError, TypeError) as error:
         raise CorruptCheckpointError(f"its parts don't fit each other: {error.args[0]}") from error
+
+
+def snapshot_to_bytes(snapshot: Snapshot) -> bytes:
+    """Return the content of the file of a snapshot."""
+    buffer = io.BytesIO()
+    write_snapshot(buffer, snapshot)
+    return buffer.getvalue()
+
+
+def snapshot_from_bytes(data: bytes) -> Snapshot:
+    """Return the snapshot in what `snapshot_to_bytes` returned; raise as `read_snapshot` does."""
+    return read_snapshot(io.BytesIO(data))
 
 
 def _description(snapshot: Snapshot) -> bytes:

@@ -243,12 +243,15 @@ class Registry:
             raise self._failed(context, memory, seq_id, error) from error
         try:
             memory.seq_rm(seq_id, n_positions, -1)
-        except MemoryOperationError as error:
+            last = memory.seq_pos_max(seq_id)
+            if last not in last_positions(checkpoint.prefix):
+                raise StateError(f"it holds positions up to {last} instead of {n_positions - 1} then")
+        except (MemoryOperationError, StateError) as error:
             raise self._failed(context, memory, seq_id, error) from error
-        last = memory.seq_pos_max(seq_id)
-        if last not in last_positions(checkpoint.prefix):
-            wrong = StateError(f"it holds positions up to {last} instead of {n_positions - 1} then")
-            raise self._failed(context, memory, seq_id, wrong)
+        except BaseException as error:
+            # stopped between the two
+            self._failed(context, memory, seq_id, StateError(repr(error)))
+            raise
         Mutations(context).seq_rm(seq_id, n_positions, -1)
         self._used.move_to_end(checkpoint)
         return Restored(len(checkpoint.prefix), n_positions, None)

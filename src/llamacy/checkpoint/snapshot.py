@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from llamacy.checkpoint.fingerprint import Fingerprint, context_fingerprint
+from llamacy.checkpoint.mutations import Mutations
 from llamacy.checkpoint.prefix import Media, Prefix
 from llamacy.errors import (
     CheckpointError,
@@ -187,8 +188,11 @@ class Snapshot:
         try:
             context.state.seq_set(seq_id, self.state)
         except StateError as error:
+            if memory.seq_pos_max(seq_id) == -1:
+                Mutations(context).seq_state_set(seq_id)
             raise CheckpointError(str(error.args[0]), log=error.log) from error
         try:
+            Mutations(context).seq_state_set(seq_id)
             if memory.seq_pos_max(seq_id) not in last_positions(self.prefix):
                 raise CorruptCheckpointError(
                     f"the state ends at position {memory.seq_pos_max(seq_id)}, the tokens of the snapshot at "
