@@ -241,7 +241,9 @@ def measure_peer(models: Mapping[str, Path], python: Path) -> list[dict[str, Any
                     seeds[case.call.kind] = stray_seed(own, case.call)
                 call = replace(case.call, seed=seeds.get(case.call.kind, case.call.seed))
                 progress(f"{text} text: {case.name}")
-                series = alternate((own, peer), call, case.rounds, warm=call.max_tokens < 256)
+                for worker in (own, peer):
+                    worker.run(replace(call, max_tokens=1))
+                series = alternate((own, peer), call, case.rounds, warm=False)
                 rows.append(_beside(f"{text} text: {case.name}", series, whole, call.max_tokens, case.promise))
     progress()
     return rows

@@ -103,7 +103,12 @@ class ChatWriter:
                 stream.entries += self._entries(choice, numbers)
             if text and stream.begun and (content := stream.content_of(text)):
                 # what most pieces are, without all that the others need
-                yield {**head, "choices": [self._chunk(stream, {"content": content})]}  # type: ignore[typeddict-item]
+                delta = {"content": content}
+                if self._logprobs is None:
+                    item = {"index": stream.index, "delta": delta, "logprobs": None, "finish_reason": None}
+                else:
+                    item = self._chunk(stream, delta)
+                yield {**head, "choices": [item]}  # type: ignore[typeddict-item]
                 continue
             for delta in stream.deltas(text):
                 yield {**head, "choices": [self._chunk(stream, delta)]}  # type: ignore[typeddict-item]

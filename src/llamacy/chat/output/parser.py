@@ -85,10 +85,7 @@ class OutputParser:
         This is what `feed` would say of it, at a fraction of the cost. Otherwise nothing is taken, and None returned.
         """
         awaited = self._turn.source.awaited
-        if awaited is None or self._is_finished:
-            return None
-        markers, write = awaited
-        if write != self._turn.content.write or not text or markers.may_begin_in(text):
+        if awaited is None or awaited.may_begin_in(text):
             return None
         return self._turn.content.passed(text)
 

@@ -105,7 +105,7 @@ class Prose:
 
     def passed(self, text: str) -> str | None:
         """Return what `write` would write of a text, which counts as written; None where it has to be asked."""
-        if self.given or self._cut or text[-1:].isspace():
+        if self.given or self._cut or not text or text[-1].isspace():
             return None
         space, self._space = self._space, []
         self._empty = False

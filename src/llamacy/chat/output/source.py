@@ -94,18 +94,21 @@ class Source:
         The text, and how far it was taken.
     ended
         No more text comes.
+    answer
+        What takes the answer.
     awaited
-        While `until` waits and all text is taken: the words, and what takes the text before them. A piece in which no
-        word may begin can go there at once.
+        While all text is taken and `until` waits for what goes to the answer: the words that may end it. A piece in
+        which none may begin can go there at once.
     """
 
-    __slots__ = ("_kept", "at", "awaited", "data", "ended")
+    __slots__ = ("_kept", "answer", "at", "awaited", "data", "ended")
 
     def __init__(self) -> None:
         self.data = ""
         self.at = 0
         self.ended = False
-        self.awaited: tuple[Markers, Write] | None = None
+        self.answer: Write | None = None
+        self.awaited: Markers | None = None
         self._kept: list[str] | None = None
 
     def feed(self, piece: str) -> None:
@@ -225,8 +228,8 @@ class Source:
                 return word
             if self.ended:
                 return None
-            if limit is None and self._kept is None and self.at == len(self.data):
-                self.awaited = markers, write
+            if write == self.answer and limit is None and self._kept is None and self.at == len(self.data):
+                self.awaited = markers
             yield
             self.awaited = None
 

@@ -43,6 +43,7 @@ class Turn:
         self.source = Source()
         self.events = Events()
         self.content = Prose(self.events.content)
+        self.source.answer = self.content.write
         self.calls = Calls(self.source, self.events, self.content, tools, make_id)
         self.syntax = output_format.syntax if parse_tools else None
         self.parse_reasoning = parse_reasoning
