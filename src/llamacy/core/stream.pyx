@@ -146,7 +146,6 @@ cdef int32_t stream_next_token(TokenStream self) except -2:
             context_handle(self._scheduler.context)
             raise InUseError("a later request took over; a stream must be read before the next one begins")
         self.thread = PyThread_get_thread_ident()
-        PyErr_CheckSignals()  # a decode of one token doesn't look for Ctrl-C
         try:
             if sequence._n_max == 0:
                 self._scheduler.prefill(sequence)
@@ -154,6 +153,8 @@ cdef int32_t stream_next_token(TokenStream self) except -2:
                 return -1
             if self.n_generated == sequence._n_generated:
                 scheduler_next_token(self._scheduler, sequence)
+                # a decode of one token doesn't look for Ctrl-C, and it is better raised here than in who reads on
+                PyErr_CheckSignals()
         except DecodeAbortedError:
             self.finish_reason = "abort"
             return -1

@@ -66,7 +66,7 @@ class ChatWriter:
         """Generate to the end and return the whole."""
         texts: list[list[str]] = [[] for _ in self._parsers]
         entries: list[Any] = [[] for _ in self._parsers]
-        for choice, text, numbers in self._run.events():
+        for choice, text, numbers in self._run.all_events():
             if text:
                 texts[choice.index].append(text)
             if numbers:

@@ -60,8 +60,10 @@ class CompletionWriter:
     def result(self, *, n_best: int = 0) -> responses.Completion:
         """Generate to the end and return the whole; with `n_best` the likeliest choices of each prompt only."""
         texts: list[list[str]] = [[] for _ in self._choices]
-        entries: list[responses.CompletionLogprobs | None] = [writer and writer.empty() for writer in self._logprobs]
-        for choice, text, numbers in self._run.events():
+        entries: list[responses.CompletionLogprobs | None] = [
+            None if writer is None else writer.empty() for writer in self._logprobs
+        ]
+        for choice, text, numbers in self._run.all_events():
             index = choice.index
             if index in self._open:
                 echo, opening = self._opening(choice)

@@ -101,6 +101,10 @@ class Run:
                 return
             self._begin_wave(n_done)
 
+    def all_events(self) -> list[Event]:
+        """Generate to the end, and return what `events` yields; no Ctrl-C gets past it."""
+        return list(self.events())  # nothing of Python runs between two events that is not in there
+
     def _begin_wave(self, n_done: int) -> None:
         self._began = time.perf_counter()
         choices = self.choices[n_done:]
