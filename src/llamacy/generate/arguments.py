@@ -154,6 +154,8 @@ def checked_stop(stop: str | Sequence[str] | None) -> tuple[str, ...]:
     TypeError, ValueError
         One of them is no text, or is empty.
     """
+    if not isinstance(stop, (str, Iterable, type(None))):
+        raise TypeError(f"stop must be a text or several, not {stop!r:.80}")
     stops = () if stop is None else (stop,) if isinstance(stop, str) else tuple(stop)
     for text in stops:
         if not isinstance(text, str):

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 from llamacy.core.adapter import LoraAdapter
 from llamacy.core.context import Context
 from llamacy.core.model import Model
-from llamacy.generate.spellings import translated
+from llamacy.core.params import ContextParams
+from llamacy.generate.arguments import raise_unknown
+from llamacy.generate.spellings import SPELLINGS, translated
 
 if TYPE_CHECKING:
     from llamacy.core.threadpool import ThreadPool
@@ -23,6 +25,13 @@ _MODEL_PARAMS = frozenset(
         "tensor_split", "load_mode", "lazy_mode", "kv_overrides", "check_tensors", "use_extra_bufts", "no_host",
         "load_mtp", "progress_callback",
     )
+)  # fmt: skip
+
+
+# names in the signature of `Llama`, one of which may have been meant
+_LLAMA_PARAMS = (
+    "seed", "context_shift", "n_keep", "chat_format", "chat_template", "chat_template_name", "spm_infill", "lora_path",
+    "lora_scale", "verbose",
 )  # fmt: skip
 
 
@@ -50,6 +59,10 @@ class LoadedModel:
         params: dict[str, Any],
     ) -> None:
         params = translated(params)
+        known = {*_MODEL_PARAMS, *ContextParams().values, "ctx_other"}
+        for name in params:
+            if name not in known:
+                raise_unknown(name, [*known, *SPELLINGS, *_LLAMA_PARAMS])
         model_params = {name: params.pop(name) for name in list(params) if name in _MODEL_PARAMS}
         if params.get("n_seq_max", 1) > 1:
             params.setdefault("kv_unified", True)

@@ -6,6 +6,8 @@ from typing import Any
 
 from llamacy.types import FlashAttnType, LoadMode
 
+SPELLINGS = ("embedding", "flash_attn", "use_mmap", "use_mlock", "use_direct_io", "logits_all")
+
 
 def translated(params: dict[str, Any]) -> dict[str, Any]:
     """Return parameters of `Llama` under the names that they have here, and with what they mean.

@@ -1,0 +1,196 @@
+"""What a caller may give: names, spellings, prompts of every shape, and an object that is pickled."""
+
+from __future__ import annotations
+
+import array
+import pickle
+
+import numpy as np
+import pytest
+
+from llamacy.errors import ContextCreateError
+from llamacy.llama import Llama
+from llamacy.types import FlashAttnType, LoadMode
+from tests.helpers import data, toy_tokens
+
+ONE = {"n_threads": 1, "n_threads_batch": 1}
+IDS = toy_tokens("the cat")
+
+
+@pytest.fixture
+def llama(closing):
+    return closing(Llama(data("llama.gguf"), n_ctx=128, **ONE))
+
+
+def texts_of(result):
+    return [choice["text"] for choice in result["choices"]]
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "the cat", b"the cat", IDS, tuple(IDS), array.array("i", IDS), array.array("q", IDS), np.array(IDS),
+        np.array(IDS, np.int32), np.array(IDS, np.uint16), iter(IDS), list(np.array(IDS)),
+        memoryview(array.array("i", IDS)),
+    ],
+    ids=lambda prompt: type(prompt).__name__,
+)  # fmt: skip
+def test_prompt_of_any_shape_is_the_same(llama, prompt):
+    expected = texts_of(llama(IDS, max_tokens=8, temperature=0))
+    result = llama(prompt, max_tokens=8, temperature=0)
+    assert texts_of(result) == expected
+    assert result["usage"]["prompt_tokens"] == len(IDS)
+
+
+@pytest.mark.parametrize(
+    "prompts",
+    [
+        ["the cat", b"the cat"], ("the cat", IDS), [IDS, IDS], [np.array(IDS), np.array(IDS)],
+        np.array([IDS, IDS]), [array.array("i", IDS), tuple(IDS)],
+    ],
+    ids=lambda prompts: f"{type(prompts).__name__}-{type(prompts[0]).__name__}",
+)  # fmt: skip
+def test_several_prompts_of_any_shape(llama, prompts):
+    expected = texts_of(llama(IDS, max_tokens=8, temperature=0))
+    result = llama(prompts, max_tokens=8, temperature=0)
+    assert texts_of(result) == expected * 2
+    assert result["usage"]["prompt_tokens"] == 2 * len(IDS)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "error"),
+    [
+        (None, TypeError), (5, TypeError), (1.5, TypeError), ([], ValueError), ([[]], ValueError), ([1.5], TypeError),
+        (["a", 5], TypeError), ([5, "a"], TypeError), ([None], TypeError), (np.zeros(0, np.int32), ValueError),
+        (np.array([1.0, 2.0]), TypeError), (np.array(5), TypeError), ([-1], ValueError), ([288], ValueError),
+        ([2**31], ValueError), ([-(2**70)], ValueError), (bytearray(b"x"), TypeError), ("\udc80", ValueError),
+        (["ok", "\ud800"], ValueError), ({}, ValueError),
+    ],
+)  # fmt: skip
+def test_what_is_no_prompt_raises_and_computes_nothing(llama, prompt, error):
+    with pytest.raises(error):
+        llama(prompt, max_tokens=1)
+    assert llama.context.epoch == 0
+
+
+def test_bytes_that_are_no_text_are_taken_as_they_are(llama):
+    result = llama(b"a\xff\xfeb", max_tokens=0, echo=True)
+    assert result["choices"][0]["text"] == "a\ufffd\ufffdb"
+    tokens = llama._engine.slots._sequences[0].tokens
+    assert llama.detokenize(tokens[1:]) == b"a\xff\xfeb"
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [
+        ("temprature", "temperature"), ("max_token", "max_tokens"), ("stops", "stop"), ("logit_biases", "logit_bias"),
+        ("logits_processors", "logits_processor"), ("stopping_criterion", "stopping_criteria"),
+        ("timeout", "timeout_s"),
+        ("bestof", "best_of"),
+    ],
+)  # fmt: skip
+def test_unknown_option_names_the_nearest(llama, name, nearest):
+    for call in (lambda: llama("x", **{name: 1}), lambda: llama.create_completion("x", stream=True, **{name: 1})):
+        with pytest.raises(TypeError, match=f"no option '{name}'; did you mean '{nearest}'"):
+            call()
+
+
+def test_option_under_two_names_raises(llama):
+    with pytest.raises(TypeError, match="twice"):
+        llama("x", presence_penalty=0.5, present_penalty=0.5)
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"), [("n_gpu_layer", "n_gpu_layers"), ("nctx", "n_ctx"), ("flash_atn", "flash_attn")]
+)
+def test_unknown_parameter_of_the_constructor_raises(name, nearest):
+    with pytest.raises(TypeError, match=nearest):
+        Llama(data("llama.gguf"), **{name: 1}, **ONE)
+
+
+@pytest.mark.parametrize(
+    ("given", "where", "name", "value"),
+    [
+        ({"embedding": True}, "context", "embeddings", True),
+        ({"flash_attn": False}, "context", "flash_attn_type", FlashAttnType.DISABLED),
+        ({"flash_attn": True}, "context", "flash_attn_type", FlashAttnType.ENABLED),
+        ({"use_mmap": False}, "model", "load_mode", LoadMode.NONE),
+        ({"use_mmap": True}, "model", "load_mode", LoadMode.MMAP),
+        ({"use_mmap": False, "use_mlock": False}, "model", "load_mode", LoadMode.NONE),
+        ({"use_direct_io": True}, "model", "load_mode", LoadMode.DIRECT_IO),
+    ],
+)
+def test_spelling_of_other_bindings_means_what_it_says(closing, given, where, name, value):
+    llama = closing(Llama(data("llama.gguf"), n_ctx=64, **given, **ONE))
+    assert getattr(llama, where).params.values[name] == value
+    assert llama("x", max_tokens=1)["usage"]["completion_tokens"] == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "error"),
+    [
+        ({"embedding": True, "embeddings": True}, TypeError),
+        ({"use_mmap": True, "load_mode": LoadMode.MMAP}, TypeError),
+        ({"flash_attn": True, "flash_attn_type": "auto"}, TypeError),
+        ({"lora_base": "x"}, ValueError),
+        ({"rpc_servers": "x"}, ValueError),
+        ({"mul_mat_q": True}, ValueError),
+    ],
+)
+def test_spelling_that_means_nothing_or_twice_raises(given, error):
+    with pytest.raises(error):
+        Llama(data("llama.gguf"), n_ctx=64, **given, **ONE)
+
+
+def test_logits_all_makes_no_difference(closing):
+    llama = closing(Llama(data("llama.gguf"), n_ctx=64, logits_all=True, **ONE))
+    assert len(llama("x", max_tokens=3, logprobs=1, temperature=0)["choices"][0]["logprobs"]["tokens"]) == 3
+
+
+def test_pickle_preserves_every_argument(closing, lora_path):
+    arguments = {
+        "n_ctx": 64, "n_batch": 48, "n_ubatch": 16, "n_threads": 1, "n_threads_batch": 2, "seed": 7,
+        "context_shift": True,
+        "n_keep": 3, "chat_format": "chatml", "chat_template": None, "chat_template_name": None, "spm_infill": True,
+        "lora_path": str(lora_path), "lora_scale": 0.5, "verbose": False, "n_seq_max": 2,
+        "type_k": "f32", "type_v": "f32",
+        "embedding": True, "use_mmap": False, "n_gpu_layers": 0, "rope_freq_base": 5000.0,
+    }  # fmt: skip
+    llama = closing(Llama(data("llama.gguf"), **arguments))
+    again = closing(pickle.loads(pickle.dumps(llama)))
+    assert again._arguments == llama._arguments == arguments
+    assert again.context.params.values == llama.context.params.values
+    assert again.model.params.values == llama.model.params.values
+    options = {"max_tokens": 80, "temperature": 1.5}
+    assert texts_of(again("the cat", **options)) == texts_of(llama("the cat", **options))
+    assert [scale for _, scale in again.context.adapters_lora] == [0.5]
+
+
+def test_pickle_of_a_model_that_was_handed_in_raises(closing, llama_model):
+    llama = closing(Llama(llama_model, n_ctx=64, **ONE))
+    with pytest.raises(TypeError, match="handed in"):
+        pickle.dumps(llama)
+
+
+def test_constructor_that_fails_late_leaves_nothing_open():
+    for wrong in ({"n_keep": -2}, {"n_keep": 1.5}, {"lora_path": "nowhere.gguf"}, {"chat_format": "no such"}):
+        with pytest.raises((ValueError, TypeError, OSError)):
+            Llama(data("llama.gguf"), n_ctx=64, **wrong, **ONE)
+    with pytest.raises((ContextCreateError, ValueError)):
+        Llama(data("llama.gguf"), n_ctx=64, n_batch=2, n_ubatch=2, n_seq_max=4, **ONE)
+
+
+def test_name_of_the_model_in_the_response(llama):
+    assert llama("x", max_tokens=1)["model"]
+    assert llama("x", max_tokens=1, model="mine")["model"] == "mine"
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_usage_of_a_stream(llama, apart):
+    options = {"include_usage": True} if apart else None
+    chunks = list(llama("x", max_tokens=3, temperature=0, stream=True, stream_options=options))
+    with_usage = [chunk for chunk in chunks if chunk.get("usage")]
+    assert with_usage == chunks[-1:]
+    assert (chunks[-1]["choices"] == []) == apart
+    with pytest.raises(TypeError, match="include_usage"):
+        llama("x", stream=True, stream_options={"other": 1})
