@@ -128,6 +128,15 @@ def test_same_tokens_again_take_no_more_room(make_store: MakeStore) -> None:
     assert (len(store), store.n_bytes) == (1, n_bytes)
 
 
+def test_one_that_gets_logits_takes_its_own_place(make_store: MakeStore) -> None:
+    store = make_store(2)
+    store.put(snapshot_of([1, 2], logits=False))
+    store.put(snapshot_of([3, 4]))
+    store.put(snapshot_of([1, 2]))
+    assert [found(store, [n, n + 1]) for n in (1, 3)] == [[1, 2], [3, 4]]
+    assert store.stats.n_evicted == 0
+
+
 def test_too_large_one_is_not_stored_and_nothing_goes(make_store: MakeStore) -> None:
     store = make_store(2)
     store.put(snapshot_of([1, 2]))

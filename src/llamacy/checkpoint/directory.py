@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import stat
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from llamacy.checkpoint.fingerprint import Fingerprint
 from llamacy.checkpoint.format import Head, address, read_head, read_snapshot, write_snapshot
@@ -27,16 +27,19 @@ _name = re.compile(r"[0-9a-f]{40}" + re.escape(SUFFIX))
 _unfinished = re.compile(r"\.[0-9a-f]{40}\.[0-9a-f]{16}\.tmp")
 
 
-@dataclass(frozen=True)
-class Listed:
+class Listed(NamedTuple):
     """One file of a directory."""
 
-    path: Path
+    directory: Path
+    name: str
     n_bytes: int
     #: When it was used last, in nanoseconds since 1970.
     used_ns: int
-    #: Another value means another content.
-    identity: tuple[int, ...]
+
+    @property
+    def path(self) -> Path:
+        """Where it is."""
+        return self.directory / self.name
 
 
 def snapshot_name(snapshot: Snapshot) -> str:
@@ -44,15 +47,36 @@ def snapshot_name(snapshot: Snapshot) -> str:
     return address(snapshot.fingerprint, snapshot.prefix.elements) + SUFFIX
 
 
-def list_snapshots(directory: Path) -> Iterator[Listed]:
-    """Return the files with the name of a snapshot, in no order; there are none where there is no directory."""
-    return _listed(directory, _name)
+def snapshot_names(directory: Path) -> set[str]:
+    """Return the names of snapshots in a directory, be it files or not; there are none where there is no directory."""
+    try:
+        return {name for name in os.listdir(directory) if name.endswith(SUFFIX) and _name.fullmatch(name)}
+    except FileNotFoundError:
+        return set()
 
 
-def list_abandoned(directory: Path) -> Iterator[Listed]:
+def look_at(directory: Path, name: str) -> Listed | None:
+    """Return what a name stands for; None where it can't be seen, or is no file but a link or a pipe."""
+    try:
+        found = os.lstat(directory / name)
+    except OSError:
+        return None
+    return Listed(directory, name, found.st_size, found.st_mtime_ns) if stat.S_ISREG(found.st_mode) else None
+
+
+def list_snapshots(directory: Path) -> list[Listed]:
+    """Return the snapshots in a directory, in no order."""
+    return _listed(directory, snapshot_names(directory))
+
+
+def list_abandoned(directory: Path) -> list[Listed]:
     """Return what processes left behind that were killed while they wrote."""
+    try:
+        names = [name for name in os.listdir(directory) if _unfinished.fullmatch(name)]
+    except FileNotFoundError:
+        return []
     before = time.time_ns() - int(ABANDONED_S * 1e9)
-    return (file for file in _listed(directory, _unfinished) if file.used_ns < before)
+    return [file for file in _listed(directory, names) if file.used_ns < before]
 
 
 def remove_file(path: Path) -> bool:
@@ -158,22 +182,9 @@ def _write_whole(target: Path, temporary: Path, snapshot: Snapshot) -> None:
         raise
 
 
-def _listed(directory: Path, name: re.Pattern[str]) -> Iterator[Listed]:
-    try:
-        entries = os.scandir(directory)
-    except FileNotFoundError:
-        return
-    with entries:
-        for entry in entries:
-            if not name.fullmatch(entry.name):
-                continue
-            try:
-                # a link or a pipe of that name is not ours
-                if entry.is_file(follow_symlinks=False):
-                    stat = entry.stat(follow_symlinks=False)
-                    yield Listed(directory / entry.name, stat.st_size, stat.st_mtime_ns, (stat.st_ino, stat.st_size))
-            except FileNotFoundError:
-                continue  # another process was faster
+def _listed(directory: Path, names: Iterable[str]) -> list[Listed]:
+    found = (look_at(directory, name) for name in names)
+    return [listed for listed in found if listed is not None]
 
 
 @contextlib.contextmanager

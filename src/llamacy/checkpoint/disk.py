@@ -11,11 +11,13 @@ from pathlib import Path
 from llamacy.checkpoint.directory import (
     Listed,
     list_abandoned,
-    list_snapshots,
+    look_at,
     open_head,
     open_snapshot,
     remove_file,
     save_snapshot,
+    snapshot_name,
+    snapshot_names,
 )
 from llamacy.checkpoint.format import file_size
 from llamacy.checkpoint.index import Entry
@@ -97,30 +99,37 @@ class DiskStore(Store[str]):
         return file_size(snapshot)
 
     def _store(self, snapshot: Snapshot, n_bytes: int) -> None:
-        self._make_room(n_bytes)
-        path = save_snapshot(self._directory, snapshot)
-        self._refresh(force=True)
-        if path.name in self._files:
-            self._touch_file(self._files[path.name])
+        name = snapshot_name(snapshot)
+        self._make_room_beside(name, n_bytes)
+        save_snapshot(self._directory, snapshot)
+        self._forget(name)
+        self._notice(name)
+        if name in self._files:
+            self._touch_file(self._files[name])
 
-    def _make_room(self, n_bytes: int) -> None:
-        if self._n_bytes() + n_bytes <= self.capacity_bytes:
-            return
-        # other processes may have used files since
-        self._refresh(force=True)
-        left = self._n_bytes()
-        for file in sorted(self._files.values(), key=lambda file: file.listed.used_ns):
-            if left + n_bytes <= self.capacity_bytes:
-                return
+    def _make_room_beside(self, name: str, n_bytes: int) -> None:
+        """Remove the least recently used files, but not the one that is to be replaced."""
+        others = [file for other, file in self._files.items() if other != name]
+        left = sum(file.listed.n_bytes for file in others)
+        while others and left + n_bytes > self.capacity_bytes:
+            file = min(others, key=lambda file: file.listed.used_ns)
+            listed = look_at(self._directory, file.listed.name)
+            if listed is not None and listed.used_ns > file.listed.used_ns:
+                # another process used it
+                left += listed.n_bytes - file.listed.n_bytes
+                file.listed = listed
+                continue
             if not self._remove_file(file):
                 raise CheckpointError(f"{str(file.listed.path)!r} can't be removed to make room")
+            others.remove(file)
             left -= file.listed.n_bytes
             self._stats.n_evicted += 1
 
     def _load(self, entry: Entry[str]) -> Snapshot | None:
-        path = self._directory / entry.payload
+        # before the file is opened: should it be replaced meanwhile, it doesn't look like this afterwards
+        listed = look_at(self._directory, entry.payload)
         try:
-            return open_snapshot(path)
+            return open_snapshot(self._directory / entry.payload)
         except FileNotFoundError:
             with self._lock:
                 self._forget(entry.payload)
@@ -128,6 +137,7 @@ class DiskStore(Store[str]):
             with self._lock:
                 file = self._files.get(entry.payload)
                 if file is not None and file.entry is entry:
+                    file.listed = listed or file.listed
                     self._reject(file, error)
         return None
 
@@ -139,7 +149,7 @@ class DiskStore(Store[str]):
     def _remove_file(self, file: _File) -> bool:
         if not remove_file(file.listed.path):
             return False
-        self._forget(file.listed.path.name)
+        self._forget(file.listed.name)
         return True
 
     def _touch(self, entry: Entry[str]) -> None:
@@ -152,45 +162,41 @@ class DiskStore(Store[str]):
         """Make a file the last used one, for other processes too."""
         # clocks may stand still, or go back
         self._stamp_ns = max(time.time_ns(), self._stamp_ns + 1)
-        listed = file.listed
-        file.listed = Listed(listed.path, listed.n_bytes, self._stamp_ns, listed.identity)
+        file.listed = file.listed._replace(used_ns=self._stamp_ns)
         try:
-            os.utime(listed.path, ns=(self._stamp_ns, self._stamp_ns))
+            os.utime(file.listed.path, ns=(self._stamp_ns, self._stamp_ns))
         except OSError:
             return  # it has gone, or belongs to somebody else: then its place in the order is for this process only
 
-    def _refresh(self, *, force: bool = False) -> None:
+    def _refresh(self) -> None:
         """Let the index be what is in the directory."""
         now_ns = time.time_ns()
         try:
             changed_ns = self._directory.stat().st_mtime_ns
         except OSError:
             changed_ns = None
-        # a change in the same tick of the clock as the last look at it wouldn't show
-        settled = changed_ns is not None and changed_ns < now_ns - _TICK_NS
-        if not force and changed_ns is not None and changed_ns == self._seen_ns:
+        if changed_ns is not None and changed_ns == self._seen_ns:
             return
-        gone = set(self._files)
         try:
-            for listed in list_snapshots(self._directory):
-                gone.discard(listed.path.name)
-                self._notice(listed)
+            names = snapshot_names(self._directory)
         except OSError as error:
             raise CheckpointError(f"{str(self._directory)!r} can't be read: {error.strerror}") from error
-        for name in gone:
+        for name in self._files.keys() - names:
             self._forget(name)
-        self._seen_ns = changed_ns if settled else None
+        for name in names:
+            # what has a name holds what it says; only one of no use may have been replaced by a sound one
+            known = self._files.get(name)
+            if known is None or known.entry is None:
+                self._notice(name)
+        # a change in the same tick of the clock as this look wouldn't show
+        self._seen_ns = changed_ns if changed_ns is not None and changed_ns < now_ns - _TICK_NS else None
 
-    def _notice(self, listed: Listed) -> None:
-        name = listed.path.name
+    def _notice(self, name: str) -> None:
+        """Enter a file in the index, unless it is known to be of no use."""
+        listed = look_at(self._directory, name)
         known = self._files.get(name)
-        if known is not None and known.listed.identity == listed.identity:
-            if known.entry is not None:
-                if listed.used_ns > known.listed.used_ns:
-                    known.listed = listed
-                return
-            if known.listed.used_ns == listed.used_ns:
-                return  # of no use, as before
+        if listed is None or (known is not None and known.listed == listed):
+            return
         self._forget(name)
         try:
             head = open_head(listed.path)

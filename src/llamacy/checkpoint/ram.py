@@ -32,6 +32,14 @@ class RamStore(Store[Snapshot]):
         owner, has_logits = snapshot.fingerprint.digest, snapshot.logits is not None
         self._index.add(Entry(owner, snapshot.prefix, has_logits, n_bytes, snapshot))
 
+    def _make_room(self, n_bytes: int) -> None:
+        """Drop the least recently used entries until there is room for so many bytes."""
+        for entry in list(self._index):
+            if self._n_bytes() + n_bytes <= self.capacity_bytes:
+                return
+            self._discard(entry)
+            self._stats.n_evicted += 1
+
     def _load(self, entry: Entry[Snapshot]) -> Snapshot:
         return entry.payload
 

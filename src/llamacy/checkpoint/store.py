@@ -237,14 +237,6 @@ class Store(ABC, Generic[_Payload]):
             for entry in list(self._index):
                 self._discard(entry)
 
-    def _make_room(self, n_bytes: int) -> None:
-        """Drop the least recently used entries until there is room for so many bytes."""
-        for entry in list(self._index):
-            if self._n_bytes() + n_bytes <= self.capacity_bytes:
-                return
-            self._discard(entry)
-            self._stats.n_evicted += 1
-
     @contextmanager
     def _timed(self, name: str) -> Iterator[None]:
         start = time.perf_counter()
