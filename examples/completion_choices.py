@@ -25,12 +25,12 @@ def main(path: str) -> None:
 
         # an Event stops after the next token; llm.abort() stops at once, also within a prompt
         enough = threading.Event()
-        for number, chunk in enumerate(
-            llm.create_completion("a b c", max_tokens=200, stream=True, stopping_criteria=enough)
-        ):
+        stream = llm.create_completion("a b c", max_tokens=200, stream=True, stopping_criteria=enough)
+        for number, chunk in enumerate(stream):
+            last = chunk
             if number == 5:
                 enough.set()
-        print("stopped:", chunk["choices"][0]["finish_reason"], chunk["usage"]["completion_tokens"], "tokens")
+        print("stopped:", last["choices"][0]["finish_reason"], last["usage"]["completion_tokens"], "tokens")
 
         asyncio.run(tasks(llm))
 
