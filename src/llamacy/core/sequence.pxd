@@ -17,7 +17,7 @@ cdef class Sequence:
     cdef int32_t* _tokens
     cdef int _n_tokens
     cdef int _n_past                    # tokens that are in the memory
-    cdef int _n_sound                   # of these, how many were computed after just the tokens that the ledger has before
+    cdef int _n_sound                   # of these, how many were computed after those that the ledger has before
     cdef SamplerChain _sampler
     cdef SamplerBase _grammar
     cdef public bint grammar_first      # mask with the grammar before the sampler chooses
