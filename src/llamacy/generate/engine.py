@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from array import array
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import replace
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from llamacy.core.logprobs import LogprobRecord
-from llamacy.errors import MemoryOperationError
+from llamacy.errors import MemoryOperationError, TokenizeError
 from llamacy.generate.arguments import checked_count
 from llamacy.generate.callbacks import criteria, processors
 from llamacy.generate.choice import Choice
@@ -70,8 +71,12 @@ class Engine:
         if known is None:
             if len(self._tokens_of) >= _MAX_WORDS:
                 self._tokens_of.clear()
-            ids = (self.vocab.tokenize(word, add_special=False, parse_special=True) for word in words)
-            special = (token for tokens in ids for token in tokens if self.vocab.is_control(token))
+            special: set[int] = set()
+            for word in words:
+                # a vocabulary that can't spell a word has no token for it either
+                with contextlib.suppress(TokenizeError):
+                    ids = self.vocab.tokenize(word, add_special=False, parse_special=True)
+                    special.update(token for token in ids if self.vocab.is_control(token))
             known = self._tokens_of[words] = frozenset(special)
         return known
 
