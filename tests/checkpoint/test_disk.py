@@ -80,6 +80,16 @@ def test_store_sees_what_others_store_and_remove(tmp_path: Path) -> None:
     assert hit.n_elements == 2
 
 
+def test_change_within_a_tick_of_the_clock_is_seen(tmp_path: Path) -> None:
+    first, second = DiskStore(tmp_path), DiskStore(tmp_path)
+    first.put(snapshot_of([1]))
+    assert second.get(FACTS, Prefix([1, 0])) is not None
+    changed = tmp_path.stat()
+    first.put(snapshot_of([2]))
+    os.utime(tmp_path, ns=(changed.st_atime_ns, changed.st_mtime_ns))
+    assert second.get(FACTS, Prefix([2, 0])) is not None
+
+
 def test_use_by_another_keeps_a_file(tmp_path: Path) -> None:
     capacity = 2 * file_size(snapshot_of([1]))
     first, second = DiskStore(tmp_path, capacity), DiskStore(tmp_path, capacity)

@@ -6,13 +6,14 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gguf
 import numpy as np
 import pytest
 
-from llamacy.checkpoint.fingerprint import Fingerprint, context_fingerprint
+from llamacy.checkpoint.fingerprint import Fingerprint, context_fingerprint, files_of
 from llamacy.core.adapter import LoraAdapter
 from llamacy.core.control_vector import ControlVector
 from llamacy.errors import CheckpointError, ClosedError
@@ -98,6 +99,19 @@ def test_one_byte_of_any_small_tensor_makes_a_difference(
         assert expected.difference(found).startswith("weights: ")
 
 
+def test_begin_middle_and_end_of_a_large_tensor_make_a_difference(
+    make_kind: MakeContext, make_model: Callable[..., Any], tmp_path: Path
+) -> None:
+    expected = context_fingerprint(make_kind("llama"))
+    large = max(gguf.GGUFReader(data("llama.gguf")).tensors, key=lambda tensor: tensor.n_bytes)
+    n, start = int(large.n_bytes), int(large.data_offset)
+    assert n > 4 * 4096
+    for offset in (0, n // 8 * 4, n - 4):
+        path = changed_byte(data("llama.gguf"), tmp_path / f"{offset}.gguf", start + offset)
+        found = context_fingerprint(make_kind("llama", make_model(path)))
+        assert expected.difference(found).startswith("weights: ")
+
+
 def test_override_of_metadata_makes_a_difference(make_kind: MakeContext, make_model: Callable[..., Any]) -> None:
     other = make_model("llama.gguf", kv_overrides={"llama.rope.freq_base": 5000.0})
     found = context_fingerprint(make_kind("llama", other))
@@ -111,6 +125,22 @@ def test_model_without_a_path_is_only_the_same_object(make_kind: MakeContext, ma
     first, second = (context_fingerprint(make_kind("llama", model)) for _ in range(2))
     assert first == second
     assert "weights: " in first.difference(context_fingerprint(make_kind("llama")))
+
+
+@pytest.mark.parametrize(
+    ("path", "count", "files"),
+    [
+        ("m.gguf", None, ["m.gguf"]),
+        ("m-00001-of-00003.gguf", "3", [f"m-0000{number}-of-00003.gguf" for number in (1, 2, 3)]),
+        # the names of the other files aren't known then
+        ("first.gguf", "3", []),
+        ("m-00001-of-00002.gguf", "3", []),
+        (None, None, []),
+    ],
+)
+def test_files_of_a_model_are_those_of_its_parts(path: str | None, count: str | None, files: list[str]) -> None:
+    model: Any = SimpleNamespace(path=path, metadata={} if count is None else {"split.count": count})
+    assert files_of(model) == files
 
 
 def test_adapters_and_scales_make_a_difference(make_kind: MakeContext, lora_path: Path, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -106,6 +107,19 @@ def test_beginning_that_ends_within_a_medium_is_not_found(make_store: MakeStore)
     assert hit.snapshot.prefix.media == one.media
 
 
+def test_media_whose_elements_begin_alike_are_not_cut(make_store: MakeStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "llamacy.checkpoint.prefix._media_elements",
+        lambda medium: np.array([-5, -5, -5, -len(medium.key)], np.int32).tobytes(),
+    )
+    store = make_store()
+    one, other = (Prefix([1, 2, 3], [Media(2, key, 4, 4)]) for key in (b"one", b"other"))
+    store.put(Snapshot(FACTS, one, snapshot_of([1]).state))
+    hit = store.get(FACTS, other, can_cut=True)
+    assert hit is not None
+    assert hit.n_elements == 2
+
+
 def test_least_recently_used_goes_first(make_store: MakeStore) -> None:
     store = make_store(3)
     for tokens in ([1, 1], [2, 2], [3, 3]):
@@ -157,6 +171,15 @@ def test_longer_one_that_can_be_cut_takes_the_place_of_its_beginnings(make_store
         [1, 3],
         [1, 2, 3],
     ]
+
+
+def test_chat_that_grows_pushes_nothing_else_out(make_store: MakeStore) -> None:
+    store = make_store(2, like=snapshot_of([1] * 6))
+    store.put(snapshot_of([2]))
+    for n in range(1, 7):
+        store.put(snapshot_of([1] * n), can_cut=True)
+    assert found(store, [2]) == [2]
+    assert (len(store), store.stats.n_evicted) == (2, 0)
 
 
 def test_other_fingerprint_is_not_found(make_store: MakeStore) -> None:

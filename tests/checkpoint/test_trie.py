@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import numpy as np
@@ -79,6 +80,28 @@ class TrieMachine(RuleBasedStateMachine):
 
 TestTrie = TrieMachine.TestCase
 TestTrie.settings = settings(max_examples=200, stateful_step_count=30, deadline=None)
+
+
+def test_random_tries_find_what_a_scan_finds_and_stay_compressed() -> None:
+    chosen = random.Random(0)
+    for _ in range(300):
+        keys = {tuple(chosen.randrange(2) for _ in range(chosen.randrange(8))) for _ in range(12)}
+        trie: Trie[tuple[int, ...]] = Trie()
+        for key in chosen.sample(sorted(keys), len(keys)):
+            trie.insert(elements(key), key)
+        for key in chosen.sample(sorted(keys), chosen.randrange(len(keys) + 1)):
+            assert trie.remove(elements(key)) == key
+            keys.discard(key)
+            # ends of keys, and places where keys part
+            places = {key[:n] for key in keys for n in range(1, len(key) + 1)}
+            parting = {place for place in places if {(*place, 0), (*place, 1)} <= places}
+            assert trie.n_nodes == len((keys | parting) - {()})
+        for _ in range(20):
+            query = tuple(chosen.randrange(2) for _ in range(chosen.randrange(9)))
+            scan = [(-n_common([*query], [*key]), len(key), key) for key in keys]
+            best = min((found for found in scan if found[0]), default=None)
+            expected = None if best is None else Match(-best[0], best[2], best[1])
+            assert trie.longest_common(elements(query)) == expected
 
 
 def test_nodes_and_bytes_are_of_what_keys_do_not_share() -> None:

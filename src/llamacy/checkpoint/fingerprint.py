@@ -203,13 +203,13 @@ def _model_facts(model: Model) -> dict[str, Value]:
 
 
 def _weights_identity(model: Model) -> str:
-    files = _files(model)
+    files = files_of(model)
     if not files:
         return f"object {uuid.uuid4().hex}"
     return "-".join(_file_identity(path) for path in files)
 
 
-def _files(model: Model) -> list[str]:
+def files_of(model: Model) -> list[str]:
     """Return the files of a model, as far as their names are known: llama.cpp's own scheme for those of a split one."""
     if model.path is None:
         return []

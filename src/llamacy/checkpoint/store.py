@@ -128,14 +128,15 @@ class Store(ABC, Generic[_Payload]):
                 self._stats.n_too_large += 1
                 return False
             owner = snapshot.fingerprint.digest
+            if can_cut:
+                # first, so that nothing else has to go for it
+                for entry in self._index.covered(owner, snapshot.prefix):
+                    self._discard(entry)
             before = self._index.get(owner, snapshot.prefix)
             if before is not None and before.has_logits >= (snapshot.logits is not None):
                 self._touch(before)
             else:
                 self._store(snapshot, n_bytes)
-            if can_cut:
-                for entry in self._index.covered(owner, snapshot.prefix):
-                    self._discard(entry)
             self._stats.n_stored += 1
             return True
 
