@@ -236,7 +236,7 @@ def test_walk_goes_on_as_evaluated_from_scratch(name: str) -> None:
             run_state_machine_as_test(
                 machine,
                 settings=settings(
-                    max_examples=150,
+                    max_examples=60,
                     stateful_step_count=40,
                     deadline=None,
                     suppress_health_check=list(HealthCheck),

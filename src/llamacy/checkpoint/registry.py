@@ -16,6 +16,8 @@ from llamacy.errors import CheckpointError, ClosedError, MemoryOperationError, S
 from llamacy.types import StateFlags
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from llamacy.core.context import Context
     from llamacy.core.memory import Memory
     from llamacy.types import AnyBuffer
@@ -112,7 +114,7 @@ class Registry:
         """Return the number of valid checkpoints."""
         return len(self._used)
 
-    def __enter__(self) -> Registry:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc_info: object) -> None:

@@ -18,6 +18,8 @@ from llamacy.checkpoint.stats import StoreStats
 from llamacy.errors import ClosedError
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from llamacy.core.context import Context
     from llamacy.types import AnyBuffer
 
@@ -81,7 +83,7 @@ class Store(ABC, Generic[_Payload]):
         with self._lock:
             return len(self._index)
 
-    def __enter__(self) -> Store[_Payload]:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
