@@ -137,13 +137,35 @@ cdef int _write(Context context, int seq_id, uint8_t* data, size_t n, uint32_t f
     cdef bytes trailer
     if not flags & c_llama.LLAMA_STATE_SEQ_FLAGS_ON_DEVICE:
         return _native_get(context, seq_id, data, n, flags)
-    # the save replaces the copy on the device whether it succeeds or not
-    context._on_device.pop(seq_id, None)
+    before = context._on_device.get(seq_id)
+    if before is not None:
+        _check_room(context, seq_id, n, flags, before)
+        # the save replaces the copy on the device whether it succeeds or not
+        context._on_device[seq_id] = (None, *before[1:])
     _native_get(context, seq_id, data, n, flags)
     generation = next(_generations)
     trailer = _device_trailer.pack(generation)
     memcpy(data + n, <const char*>trailer, len(trailer))
-    context._on_device[seq_id] = (generation, flags, blake2b(<const uint8_t[:n]>data).digest())
+    digest = blake2b(<const uint8_t[:n]>data).digest()
+    context._on_device[seq_id] = (generation, flags, digest, n, context._n_edits)
+    return 0
+
+
+cdef int _check_room(Context context, int seq_id, size_t n, uint32_t flags, tuple before) except -1:
+    """Refuse to save into the buffer of the copy before when that may lie in fewer pieces: llama.cpp aborts then.
+
+    llama_io_write_device takes that buffer again for as many bytes, but each run of cells is padded for itself
+    (src/llama-context.cpp). Cells are scattered by nothing but changes of the memory.
+    """
+    cdef size_t n_before = before[3]
+    kind = context.memory.kind if context.memory is not None else None
+    in_one = kind == "recurrent" or (kind == "hybrid" and flags & c_llama.LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY)
+    if n == n_before and before[4] != context._n_edits and not in_one:
+        raise StateError(
+            f"sequence {seq_id} was saved on the device before with as many cells, and the memory was changed since: "
+            "these cells may be scattered, for which llama.cpp has no room; save it without ON_DEVICE; nothing was "
+            "changed"
+        )
     return 0
 
 

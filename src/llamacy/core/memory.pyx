@@ -289,8 +289,9 @@ cdef int _check_rm(Memory self, int seq_id, int p0, int p1) except -1:
                 f"removing {last - p0 + 1} tokens of sequence {seq_id} needs a rollback of recurrent state, which is "
                 f"possible for {context._n_rollback[seq_id]} tokens now; save and restore the state instead"
             )
-    elif context.model.n_swa > 0 and not context.params.values["swa_full"] and p0 > 0:
-        # a window of n_swa positions before p0 must still be there, else what follows attends to nothing
+    elif context.model.n_swa > 0 and p0 > 0:
+        # a window of n_swa positions before p0 must still be there, else what follows attends to nothing; with swa_full
+        # it always is, but for a sequence whose state was restored: that has the window only
         if first > max(0, p0 - context.model.n_swa):
             raise MemoryOperationError(
                 f"the sliding window holds sequence {seq_id} from position {first} only, so it can't go on from {p0}; "

@@ -232,7 +232,8 @@ cdef class State:
         Raises
         ------
         StateError
-            The state can't be saved as it is, or not on the device; nothing was changed.
+            The state can't be saved as it is, or not on the device; nothing was changed. On the device it can't when
+            the memory was changed since the save before and the sequence has as many cells as then.
 
         Thread safety: releases the GIL; one call on a context at a time.
         Source: ``llama_state_seq_get_data_ext``.

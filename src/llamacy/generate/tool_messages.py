@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -68,9 +69,12 @@ def _with_calls_in_texts(messages: list[dict[str, Any]], output: OutputFormat) -
 
 
 def _call(function: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the name and the arguments as JSON text; what a model wrote may be cut off, and is shown as it is."""
+    """Return the name and the arguments as JSON text; what a model wrote may be cut off, and is shown as a string."""
     arguments = function["arguments"]
-    return function["name"], arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+    if isinstance(arguments, str):
+        with contextlib.suppress(ValueError):
+            arguments = json.loads(arguments)
+    return function["name"], json.dumps(arguments, ensure_ascii=False)
 
 
 def _with_instructions(messages: list[dict[str, Any]], text: str, *, takes_system: bool) -> list[dict[str, Any]]:
