@@ -49,13 +49,32 @@ def test_second_save_on_the_device_of_scattered_cells_is_refused(make_model, mak
     assert context.memory.seq_pos_max(0) == 8
 
 
-def test_saves_on_the_device_go_on_while_nothing_is_removed(make_model, make_context):
+def test_hole_in_the_middle_scatters_cells_until_the_memory_is_cleared(make_model, make_context):
     context = make_context(make_model(), n_ctx=64)
     decode(context, TOKENS[:8], 0)
-    first = context.state.seq_get(0, StateFlags.ON_DEVICE)
-    again = context.state.seq_get(0, StateFlags.ON_DEVICE)
-    assert first != again
-    context.state.seq_set(0, again, StateFlags.ON_DEVICE)
+    context.state.seq_get(0, StateFlags.ON_DEVICE)
+    context.memory.seq_rm(0, 2, 4)
+    decode(context, TOKENS[8:10], 8)
+    with pytest.raises(StateError, match="scattered"):
+        context.state.seq_get(0, StateFlags.ON_DEVICE)
+    context.memory.clear()
+    decode(context, TOKENS[:8], 0)
+    blob = context.state.seq_get(0, StateFlags.ON_DEVICE)
+    context.state.seq_set(0, blob, StateFlags.ON_DEVICE)
+    assert context.memory.seq_pos_max(0) == 7
+
+
+@pytest.mark.parametrize("params", [{}, {"n_seq_max": 2, "kv_unified": False, "n_ctx": 128}])
+def test_saves_on_the_device_go_on_after_cuts_of_the_end(make_model, make_context, params):
+    context = make_context(make_model(), **{"n_ctx": 64, **params})
+    decode(context, TOKENS[:8], 0)
+    blobs = [context.state.seq_get(0, StateFlags.ON_DEVICE)]
+    for _ in range(3):
+        context.memory.seq_rm(0, 5)
+        decode(context, TOKENS[5:8], 5)
+        blobs.append(context.state.seq_get(0, StateFlags.ON_DEVICE))
+    assert len(set(blobs)) == 4
+    context.state.seq_set(0, blobs[-1], StateFlags.ON_DEVICE)
     assert context.memory.seq_pos_max(0) == 7
 
 

@@ -155,16 +155,18 @@ cdef int _check_room(Context context, int seq_id, size_t n, uint32_t flags, tupl
     """Refuse to save into the buffer of the copy before when that may lie in fewer pieces: llama.cpp aborts then.
 
     llama_io_write_device takes that buffer again for as many bytes, but each run of cells is padded for itself
-    (src/llama-context.cpp). Cells are scattered by nothing but changes of the memory.
+    (src/llama-context.cpp). Cells are scattered where several sequences share them, and where some were taken out of
+    the middle.
     """
     cdef size_t n_before = before[3]
     kind = context.memory.kind if context.memory is not None else None
     in_one = kind == "recurrent" or (kind == "hybrid" and flags & c_llama.LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY)
+    in_one = in_one or not (context._scattered or (context.n_seq_max > 1 and not context._streams))
     if n == n_before and before[4] != context._n_edits and not in_one:
         raise StateError(
             f"sequence {seq_id} was saved on the device before with as many cells, and the memory was changed since: "
-            "these cells may be scattered, for which llama.cpp has no room; save it without ON_DEVICE; nothing was "
-            "changed"
+            "these cells may be scattered, for which llama.cpp has no room; save it without ON_DEVICE, or clear() "
+            "the memory before; nothing was changed"
         )
     return 0
 

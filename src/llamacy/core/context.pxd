@@ -45,6 +45,7 @@ cdef class Context:
     cdef int _n_embd_inp
     cdef int _n_layer_inputs            # len(_layer_inputs), for code without the GIL
     cdef int _n_samplers                # len(_samplers), for code without the GIL
+    cdef bint _scattered                # cells may lie in several runs: something was taken out of the middle
     cdef int _n_edits                   # how often the memory was changed by anything but a decode
     cdef object _layer_inputs           # frozenset of the layers whose inputs are outputs
     # what native code points to, kept alive

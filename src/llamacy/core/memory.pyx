@@ -73,6 +73,7 @@ cdef class Memory:
         context_acquire(self._context)
         try:
             self._context._n_edits += 1
+            self._context._scattered = False
             with nogil:
                 c_llama.llama_memory_clear(self._context._memory, data)
             if self._context._n_rollback != NULL:
@@ -102,6 +103,8 @@ cdef class Memory:
                 raise MemoryOperationError(
                     f"positions [{p0}, {p1}) of sequence {seq_id} can't be removed from a {self.kind} memory"
                 )
+            if c_llama.llama_memory_seq_pos_max(self._context._memory, seq_id) >= max(p0, 0):
+                self._context._scattered = True
             if self._context._n_rollback != NULL:
                 _note_rm(self, seq_id, last)
         finally:
@@ -165,6 +168,7 @@ cdef class Memory:
         try:
             _check_shift(self, seq_id, delta)
             self._context._n_edits += 1
+            self._context._scattered = True
             c_llama.llama_memory_seq_add(self._context._memory, seq_id, p0, p1, delta)
             self._context._update_pending |= self.kind != "recurrent"
         finally:
