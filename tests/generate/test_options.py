@@ -64,7 +64,7 @@ def test_none_stands_for_the_default():
     [
         ({"temprature": 1}, "did you mean 'temperature'"),
         ({"repeat_last": 1}, "did you mean 'repeat_last_n'"),
-        ({"zzz": 1}, "options are temperature"),
+        ({"zzz": 1}, "options are adaptive_decay"),
     ],
 )
 def test_unknown_option_raises(arguments, match):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, NoReturn, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
+from llamacy.generate.names import raise_unknown
 from llamacy.generate.options import SamplingOptions
 
 if TYPE_CHECKING:
@@ -137,13 +137,6 @@ def renamed(arguments: Mapping[str, Any], names: Mapping[str, str]) -> dict[str,
             raise TypeError(f"{new} is given twice, also as {name if name != new else 'another spelling'}")
         made[new] = value
     return made
-
-
-def raise_unknown(name: str, known: Sequence[str]) -> NoReturn:
-    """Say that there is no such option, and which one may have been meant."""
-    close = get_close_matches(name, known, n=1)
-    hint = f"; did you mean {close[0]!r}?" if close else f"; options are {', '.join(sorted(known))}"
-    raise TypeError(f"there is no option {name!r}{hint}")
 
 
 def checked_stop(stop: str | Sequence[str] | None) -> tuple[str, ...]:

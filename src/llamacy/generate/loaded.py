@@ -9,7 +9,7 @@ from llamacy.core.adapter import LoraAdapter
 from llamacy.core.context import Context
 from llamacy.core.model import Model
 from llamacy.core.params import ContextParams
-from llamacy.generate.arguments import raise_unknown
+from llamacy.generate.names import raise_unknown
 from llamacy.generate.spellings import SPELLINGS, translated
 
 if TYPE_CHECKING:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, NoReturn
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from llamacy.generate import sampling_chain, sampling_values
+from llamacy.generate.names import raise_unknown
 from llamacy.generate.sampling_values import ORDER
 
 if TYPE_CHECKING:
@@ -180,16 +181,8 @@ class SamplingOptions:
         for name, value in arguments.items():
             full = _ALIASES.get(name, name)
             if full not in cls.__dataclass_fields__:
-                _raise_unknown(name, [field.name for field in fields(cls)])
+                raise_unknown(name, cls.names())
             if full in options:
                 raise TypeError(f"{full} is given twice, also as {name}" if name != full else f"{full} is given twice")
             options[full] = value
         return cls(**{name: value for name, value in options.items() if value is not None})
-
-
-def _raise_unknown(name: str, known: list[str]) -> NoReturn:
-    from difflib import get_close_matches
-
-    close = get_close_matches(name, [*known, *_ALIASES], n=1)
-    hint = f"; did you mean {close[0]!r}?" if close else f"; options are {', '.join(known)}"
-    raise TypeError(f"there is no sampling option {name!r}{hint}")

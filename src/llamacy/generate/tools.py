@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from llamacy.errors import GrammarError
-from llamacy.generate.arguments import raise_unknown
+from llamacy.generate.names import raise_unknown
 
 if TYPE_CHECKING:
     from llamacy.chat.output.format import OutputFormat

@@ -1,0 +1,21 @@
+"""What is said of a name that there isn't."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from typing import NoReturn
+
+
+def raise_unknown(name: str, known: Iterable[str]) -> NoReturn:
+    """Say that there is no such option, and which one may have been meant.
+
+    Raises
+    ------
+    TypeError
+        Always.
+    """
+    known = sorted(known)
+    close = get_close_matches(name, known, n=1)
+    hint = f"; did you mean {close[0]!r}?" if close else f"; options are {', '.join(known)}"
+    raise TypeError(f"there is no option {name!r}{hint}")
