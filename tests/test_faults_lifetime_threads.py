@@ -499,6 +499,7 @@ def test_lt_016_ctrl_c_during_generation(slow_model: Model, interrupt: Callable[
         last = list(result)[-1] if stream else result
         assert last["choices"][0]["finish_reason"] == "abort"
         assert last["usage"]["completion_tokens"] < 8000
+        assert last["timings"]["predicted_ms"] > 0
         again = llm.create_completion("the cat", max_tokens=6, temperature=0)
         assert again["choices"] == first["choices"]
 

@@ -47,6 +47,7 @@ def ask(llama, request, *, create="create_chat_completion", **more):
     text, options = REQUESTS[request]
     texts = [text] * options.get("n", 1)
     process = [scripted.writing(text)] if len(texts) == 1 else []
+    options = {name: value for name, value in options.items() if name != "stream_options" or more.get("stream")}
     return getattr(llama, create)(
         ASKED, **{"max_tokens": 300, "truncate_prompt": True, "logits_processor": process, **options, **more}
     )

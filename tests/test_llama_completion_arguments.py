@@ -194,3 +194,11 @@ def test_usage_of_a_stream(llama, apart):
     assert (chunks[-1]["choices"] == []) == apart
     with pytest.raises(TypeError, match="include_usage"):
         llama("x", stream=True, stream_options={"other": 1})
+
+
+def test_stream_options_without_a_stream_are_refused(llama):
+    with pytest.raises(ValueError, match="stream=True"):
+        llama("x", max_tokens=3, stream_options={"include_usage": True})
+    # before anything is looked at, so that it takes no template
+    with pytest.raises(ValueError, match="stream=True"):
+        llama.create_chat_completion([{"role": "user", "content": "x"}], stream_options={"include_usage": True})

@@ -298,6 +298,7 @@ class Llama(LoadedModel):
         TypeError, ValueError
             An option is wrong, or there is none of that name.
         """
+        apart = usage_apart(stream_options, stream=stream)
         arguments: dict[str, Any] = {
             "temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p, "seed": seed, **options,
         }  # fmt: skip
@@ -320,7 +321,6 @@ class Llama(LoadedModel):
             request=request,
             options=sampling,
         )
-        apart = usage_apart(stream_options)
         if stream:
             text.check_stream()
             return self._engine.stream(text.run, lambda: text.writer.chunks(usage_apart=apart))
@@ -392,12 +392,12 @@ class Llama(LoadedModel):
         ConcurrentUseError, TypeError, ValueError
             As for `create_completion`.
         """
+        apart = usage_apart(stream_options, stream=stream)
         arguments: dict[str, Any] = {
             "temperature": 0.2 if temperature is None else temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p,
             "seed": seed, **options,
         }  # fmt: skip
         chat = self._chat(arguments, messages, model)
-        apart = usage_apart(stream_options)
         if stream:
             return self._engine.stream(chat.run, lambda: chat.writer.chunks(usage_apart=apart))
         return self._engine.whole(chat.run, chat.writer.result)

@@ -144,13 +144,15 @@ def checked_logprobs(name: str, value: Any) -> int:
     return int(value)
 
 
-def usage_apart(stream_options: Any) -> bool:
+def usage_apart(stream_options: Any, *, stream: bool) -> bool:
     """Return whether OpenAI's `stream_options` ask for a last chunk with nothing but the usage.
 
     Raises
     ------
     TypeError
         There is something else in them.
+    ValueError
+        Nothing is streamed.
     """
     if stream_options is None:
         return False
@@ -158,4 +160,6 @@ def usage_apart(stream_options: Any) -> bool:
     wanted = bool(options.pop("include_usage", False))
     if options:
         raise TypeError(f"stream_options has include_usage only, not {', '.join(map(repr, options))}")
+    if not stream:
+        raise ValueError("stream_options are for a stream; leave them out, or give stream=True")
     return wanted

@@ -149,6 +149,8 @@ class Run:
                     yield choice, None, _NONE
         except KeyboardInterrupt as reason:
             self._stop(reason)
+        if first is not None:
+            self.generation_s = spent + time.perf_counter() - first
         for choice in self._wave:  # those that an abort left without an end
             if choice.finish_reason is None:
                 yield choice.abort()

@@ -95,7 +95,6 @@ def test_every_vendored_template_is_recorded() -> None:
 
 
 def test_recorded_file_is_what_the_templates_write() -> None:
-    pytest.importorskip("jinja2")
     from tests.data import make_tool_outputs
 
     assert json.loads(make_tool_outputs.OUTPUT.read_text(encoding="utf-8")) == make_tool_outputs.document()
