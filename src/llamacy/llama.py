@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from llamacy.errors import InUseError
 from llamacy.generate.arguments import renamed, split_arguments
+from llamacy.generate.cache import CheckpointOptions
 from llamacy.generate.chat import ChatArguments, ChatRequest
 from llamacy.generate.complete import TextRequest, usage_apart
 from llamacy.generate.engine import Engine, ending
-from llamacy.generate.loaded import LoadedModel
 from llamacy.generate.openai_types import as_openai, check_openai
 from llamacy.generate.prompts import checked_tokens
+from llamacy.generate.stateful import StatefulModel
 from llamacy.generate.templates import Templates
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from llamacy.generate import responses
     from llamacy.generate.aio import Worker
     from llamacy.generate.arguments import ChatOptions, RequestArguments, TokenArguments
+    from llamacy.generate.cache import Cache
     from llamacy.types import StrPath
 
     Prompt = str | bytes | Sequence[int]
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["Llama"]
 
 
-class Llama(LoadedModel):
+class Llama(StatefulModel):
     """A model that is ready to generate text.
 
     Parameters
@@ -64,6 +66,18 @@ class Llama(LoadedModel):
         With a suffix, give the model the suffix first.
     lora_path, lora_scale
         A LoRA adapter for all requests, and its scale.
+    cache
+        Where to keep what the context computed, so that no beginning of a prompt is computed twice: bytes of memory
+        that it may take, the path of a directory, True (2 GiB of memory), or a store of `llamacy.checkpoint`, which
+        others may share. What the context itself still has is used in any case.
+    ctx_checkpoints
+        Models with recurrent layers or a sliding window can't go back to an earlier place of a prompt but to
+        checkpoints, which are taken at the end of prompts and messages: so many for each sequence, in at most 1 GiB of
+        memory for all. 0 for none.
+    checkpoint_interval
+        Tokens after which a further one is taken in a long prompt; 0 for none.
+    checkpoint_on_device
+        Keep the last one of each sequence in the memory of the device; for recurrent layers.
     verbose
         Show llama.cpp's log on standard error, unless `logging` is set up to do something else with it.
     **params
@@ -79,6 +93,8 @@ class Llama(LoadedModel):
         The context can't be created, in most cases for want of memory.
     MemoryOperationError
         The memory of the model can't be shifted, but `context_shift` asks for it.
+    CheckpointError
+        The directory of the cache can't be used; or checkpoints of this model can't be kept on the device.
     TypeError, ValueError
         A parameter is wrong or does not exist.
 
@@ -104,6 +120,10 @@ class Llama(LoadedModel):
         spm_infill: bool = False,
         lora_path: StrPath | None = None,
         lora_scale: float = 1.0,
+        cache: Cache = None,
+        ctx_checkpoints: int = 16,
+        checkpoint_interval: int = 4096,
+        checkpoint_on_device: bool = False,
         verbose: bool = False,
         **params: Any,
     ) -> None:
@@ -111,8 +131,11 @@ class Llama(LoadedModel):
             "n_ctx": n_ctx, "n_batch": n_batch, "n_ubatch": n_ubatch, "n_threads": n_threads,
             "n_threads_batch": n_threads_batch, "seed": seed, "context_shift": context_shift, "n_keep": n_keep,
             "chat_format": chat_format, "chat_template": chat_template, "chat_template_name": chat_template_name,
-            "spm_infill": spm_infill, "lora_path": lora_path, "lora_scale": lora_scale, "verbose": verbose, **params,
+            "spm_infill": spm_infill, "lora_path": lora_path, "lora_scale": lora_scale, "cache": cache,
+            "ctx_checkpoints": ctx_checkpoints, "checkpoint_interval": checkpoint_interval,
+            "checkpoint_on_device": checkpoint_on_device, "verbose": verbose, **params,
         }  # fmt: skip
+        checkpoints = CheckpointOptions(ctx_checkpoints, checkpoint_interval, checkpoint_on_device)
         if verbose:
             _log_to_stderr()
         params.update(n_batch=n_batch, n_ubatch=n_ubatch, n_threads=n_threads, n_threads_batch=n_threads_batch)
@@ -121,7 +144,10 @@ class Llama(LoadedModel):
             self._templates = Templates(
                 self._model, chat_format=chat_format, chat_template=chat_template, name=chat_template_name
             )
-            self._engine = Engine(self._context, self._n_ctx, context_shift=context_shift, n_keep=n_keep)
+            self._engine = Engine(
+                self._context, self._n_ctx, context_shift=context_shift, n_keep=n_keep, checkpoints=checkpoints
+            )
+            self.set_cache(cache)
         except BaseException:
             self._context.close()
             self._close_model()
@@ -465,20 +491,6 @@ class Llama(LoadedModel):
         Requests of several tasks wait for each other. A task that is cancelled aborts its request.
         """
         return await self._awaited(lambda: self.create_chat_completion(messages, **options), options)
-
-    def abort(self) -> None:
-        """Stop the request that runs, from any thread; it ends with the finish reason ``"abort"``."""
-        self._engine.slots.scheduler.abort()
-
-    def reset(self) -> None:
-        """Forget the tokens that the context holds, so that the next request computes its prompt afresh.
-
-        Raises
-        ------
-        ConcurrentUseError
-            Another thread reads a stream.
-        """
-        self._engine.slots.reset()
 
     # lifetime
 

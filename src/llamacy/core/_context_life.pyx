@@ -2,6 +2,7 @@
 """A context's life: what must hold when it is created, what it computes with, and what goes when it is freed."""
 
 from llamacy.core._handle cimport CONTEXT, handle_closed
+from llamacy.core._observers cimport observers_close
 from llamacy.core.context cimport Context, context_disown
 from llamacy.core.batch cimport Batch
 from llamacy.core.decoding cimport context_acquire, context_handle, context_release
@@ -135,6 +136,7 @@ cdef void context_free(Context self) noexcept:
         return
     self._ptr = NULL
     self._memory = NULL
+    observers_close(self)
     with nogil:
         c_llama.llama_free(ptr)
     handle_closed(CONTEXT)

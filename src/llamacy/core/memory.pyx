@@ -3,6 +3,7 @@
 
 cimport cython
 
+from llamacy.core._observers cimport observers_add, observers_changed, observers_copied
 from llamacy.core.context cimport Context
 from llamacy.core.decoding cimport context_acquire, context_handle, context_release
 from llamacy.native cimport llama as c_llama
@@ -62,6 +63,23 @@ cdef class Memory:
         context_handle(self._context)
         return c_llama.llama_memory_can_shift(self._context._memory) and not self._context._mrope
 
+    def observe(self, observer):
+        """Tell an object from now on what is done to the memory, right after it was done.
+
+        Its methods are called with the GIL, by the thread that works with the context: ``invalidate(seq_id, from_pos)``
+        when a sequence, or each of them (None), may hold something else from a position on; ``inherit(seq_id_src,
+        seq_id_dst)`` when a sequence became a copy of another one; ``invalidate_device(seq_id)`` when what was saved of
+        a sequence on the device was replaced; ``close()`` when the context is closed. A decode is told only where it
+        writes positions that were there already. They must not use the context.
+
+        Parameters
+        ----------
+        observer : object
+            Not kept alive.
+        """
+        context_handle(self._context)
+        observers_add(self._context, observer)
+
     def clear(self, *, bint data=True):
         """Remove everything.
 
@@ -79,6 +97,7 @@ cdef class Memory:
             if self._context._n_rollback != NULL:
                 for seq_id in range(self._context.n_seq_max):
                     self._context._n_rollback[seq_id] = 0
+            observers_changed(self._context, -1, 0)
         finally:
             context_release(self._context)
 
@@ -103,6 +122,8 @@ cdef class Memory:
                 raise MemoryOperationError(
                     f"positions [{p0}, {p1}) of sequence {seq_id} can't be removed from a {self.kind} memory"
                 )
+            if p1 < 0 or p1 > max(p0, 0):
+                observers_changed(self._context, seq_id, p0)
             if c_llama.llama_memory_seq_pos_max(self._context._memory, seq_id) >= max(p0, 0):
                 self._context._scattered = True
             if self._context._n_rollback != NULL:
@@ -138,6 +159,9 @@ cdef class Memory:
                 with nogil:
                     c_llama.llama_memory_seq_cp(self._context._memory, seq_id_src, seq_id_dst, p0, p1)
                 self._context._update_pending |= self._context._streams and self.kind != "recurrent"
+                observers_changed(self._context, seq_id_dst, p0)
+                if p0 < 0 and p1 < 0:
+                    observers_copied(self._context, seq_id_src, seq_id_dst)
         finally:
             context_release(self._context)
 
@@ -153,6 +177,9 @@ cdef class Memory:
                 for other in range(self._context.n_seq_max):
                     if other != seq_id:
                         c_llama.llama_memory_seq_rm(self._context._memory, other, -1, -1)
+            for other in range(self._context.n_seq_max):
+                if other != seq_id:
+                    observers_changed(self._context, other, 0)
         finally:
             context_release(self._context)
 
@@ -170,6 +197,9 @@ cdef class Memory:
             self._context._n_edits += 1
             self._context._scattered = True
             c_llama.llama_memory_seq_add(self._context._memory, seq_id, p0, p1, delta)
+            if delta != 0 and (p1 < 0 or p1 > max(p0, 0)):
+                # what is moved down may come to lie below
+                observers_changed(self._context, seq_id, max(p0, 0) + min(delta, 0))
             self._context._update_pending |= self.kind != "recurrent"
         finally:
             context_release(self._context)
@@ -191,6 +221,8 @@ cdef class Memory:
             _check_shift(self, seq_id, 0)
             self._context._n_edits += 1
             c_llama.llama_memory_seq_div(self._context._memory, seq_id, p0, p1, d)
+            if d != 1 and (p1 < 0 or p1 > max(p0, 0)):
+                observers_changed(self._context, seq_id, max(p0, 0) // d)
             self._context._update_pending |= self.kind != "recurrent"
         finally:
             context_release(self._context)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from llamacy.core.context import Context
     from llamacy.core.text import TextAssembler
     from llamacy.generate.arguments import RequestOptions
+    from llamacy.generate.cache import CheckpointOptions
     from llamacy.generate.options import SamplingOptions
 
 _Item = TypeVar("_Item")
@@ -44,14 +45,20 @@ class Engine:
         Go on when the context is full, by dropping the older half of what it holds.
     n_keep
         Tokens at the beginning that stay then; -1 for the whole prompt.
+    checkpoints
+        Which ones are taken of a memory that can't be cut.
 
     Raises
     ------
     MemoryOperationError
         The memory of the model can't be shifted.
+    CheckpointError
+        Checkpoints of it can't be kept on the device.
     """
 
-    def __init__(self, context: Context, capacity: int, *, context_shift: bool, n_keep: int) -> None:
+    def __init__(
+        self, context: Context, capacity: int, *, context_shift: bool, n_keep: int, checkpoints: CheckpointOptions
+    ) -> None:
         checked_count("n_keep", n_keep, least=-1)
         if context_shift and capacity < 2:
             raise ValueError(f"context_shift needs an n_ctx of at least 2, not {capacity}")
@@ -60,7 +67,7 @@ class Engine:
         self.context = context
         self.vocab = context.model.vocab
         self.model_name = context.model.name or Path(context.model.path or "").name
-        self.slots = Slots(context, capacity)
+        self.slots = Slots(context, capacity, checkpoints)
         self._context_shift = context_shift
         self._n_keep = n_keep
         self._tokens_of: dict[tuple[str, ...], frozenset[int]] = {}
