@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -63,7 +64,8 @@ class Llama(LoadedModel):
     spm_infill
         With a suffix, give the model the suffix first.
     lora_path, lora_scale
-        A LoRA adapter for all requests, and its scale.
+        A LoRA adapter for requests that don't say which ones they want, and its scale; or several paths, or pairs of a
+        path and a scale. `load_lora` loads further ones.
     verbose
         Show llama.cpp's log on standard error, unless `logging` is set up to do something else with it.
     **params
@@ -102,7 +104,7 @@ class Llama(LoadedModel):
         chat_template: StrPath | None = None,
         chat_template_name: str | None = None,
         spm_infill: bool = False,
-        lora_path: StrPath | None = None,
+        lora_path: StrPath | Sequence[StrPath | tuple[StrPath, float]] | None = None,
         lora_scale: float = 1.0,
         verbose: bool = False,
         **params: Any,
@@ -121,9 +123,12 @@ class Llama(LoadedModel):
             self._templates = Templates(
                 self._model, chat_format=chat_format, chat_template=chat_template, name=chat_template_name
             )
-            self._engine = Engine(self._context, self._n_ctx, context_shift=context_shift, n_keep=n_keep)
+            self._engine = Engine(
+                self._context, self._n_ctx, context_shift=context_shift, n_keep=n_keep, adapters=self._adapters
+            )
         except BaseException:
             self._context.close()
+            self._adapters.close()
             self._close_model()
             raise
         self._seed = seed
@@ -505,6 +510,7 @@ class Llama(LoadedModel):
                 slots.lock.release()
         if self._worker is not None:
             self._worker.close()
+        self._adapters.close()
         self._close_model()
 
     def __enter__(self) -> Llama:
@@ -519,13 +525,25 @@ class Llama(LoadedModel):
                 raise
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle what it was made with: loading it loads the model anew."""
+        """Pickle what it was made with: loading it loads the model anew, and adapters that were given then."""
         path = self._model.path
         if not self._owns_model or path is None:
             raise TypeError(
                 "a Llama of a model that was handed in can't be pickled; make it with the path of the model"
             )
         return _make, (path, self._arguments)
+
+    @contextlib.contextmanager
+    def _changing(self, concerns: Callable[[], bool]) -> Iterator[None]:
+        slots = self._engine.slots
+        held = slots.lock.acquire(blocking=False)
+        try:
+            if (not held or slots.in_use) and concerns():
+                raise InUseError("a request that runs computes with it; read or close its stream, or abort() it first")
+            yield
+        finally:
+            if held:
+                slots.lock.release()
 
     def _chat(self, arguments: dict[str, Any], messages: Sequence[Any], model_name: str | None) -> ChatRequest:
         arguments = renamed(
