@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -78,15 +78,12 @@ class Adapters:
     ----------
     model
         The model.
-
-    Attributes
-    ----------
     contexts
-        Contexts that apply them; an adapter that is unloaded is taken off these.
+        Returns the contexts that apply them; an adapter that is unloaded is taken off these.
     """
 
-    def __init__(self, model: Model) -> None:
-        self.contexts: list[Context] = []
+    def __init__(self, model: Model, contexts: Callable[[], list[Context]]) -> None:
+        self._contexts = contexts
         self._model = model
         self._loaded: dict[str, Lora] = {}
 
@@ -110,14 +107,14 @@ class Adapters:
     def unload(self, name: str) -> None:
         """Free an adapter after it was taken off the contexts; `Llama.unload_lora` says more."""
         adapter = self.find(name).adapter
-        for context in self.contexts:
-            if context.closed:
-                continue
-            others = [pair for pair in context.adapters_lora if pair[0] is not adapter]
-            if len(others) < len(context.adapters_lora):
-                context.set_adapters_lora(others)
+        for context in self._applying(adapter):
+            context.set_adapters_lora([pair for pair in context.adapters_lora if pair[0] is not adapter])
         adapter.close()
         del self._loaded[name]
+
+    def is_applied(self, name: str) -> bool:
+        """Return whether a context applies an adapter now."""
+        return bool(self._applying(self.find(name).adapter))
 
     def set_scale(self, name: str, scale: float) -> None:
         """Set how strongly an adapter is applied by default."""
@@ -202,6 +199,13 @@ class Adapters:
             return None
         n_before = max(invoked.values(), default=0)
         return Applied(tuple(pairs), tuple(before), n_before) if n_before else Applied(tuple(pairs))
+
+    def _applying(self, adapter: LoraAdapter) -> list[Context]:
+        return [
+            context
+            for context in self._contexts()
+            if not context.closed and any(used is adapter for used, _ in context.adapters_lora)
+        ]
 
     def _chosen(self, lora: Mapping[str, float] | None) -> list[tuple[Lora, float]]:
         """Return adapters and scales in the order in which they were loaded, without those of scale 0."""

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from llamacy.core.context import Context
 from llamacy.core.model import Model
 from llamacy.core.params import ContextParams
-from llamacy.errors import ClosedError
+from llamacy.errors import ClosedError, InUseError
 from llamacy.generate.adapters import Adapters, Lora, control_vector, several
 from llamacy.generate.names import raise_unknown
 from llamacy.generate.spellings import SPELLINGS, translated
 
 if TYPE_CHECKING:
+    from llamacy.core.control_vector import ControlVector
     from llamacy.core.threadpool import ThreadPool
     from llamacy.types import StrPath
 
@@ -75,25 +77,30 @@ class LoadedModel:
         else:
             self._model, self._owns_model = Model(model_path, **model_params), True
         try:
-            n_ctx_train = self._model.n_ctx_train
-            n_ctx = min(n_ctx_train, _DEFAULT_N_CTX) if n_ctx is None else n_ctx or n_ctx_train
-            self._context = Context(self._model, n_ctx=n_ctx, **params)
+            self._context, self._n_ctx = self._make_context(n_ctx, params)
         except BaseException:
             self._close_model()
             raise
-        self._n_ctx = min(n_ctx, self._context.n_ctx_seq)
         self._vocab = self._model.vocab
-        self._adapters = Adapters(self._model)
-        self._adapters.contexts.append(self._context)
+        self._adapters = Adapters(self._model, self._contexts)
+        self._control_vector: ControlVector | None = None
         try:
             for path, scale in several(lora_path, lora_scale):
                 self._adapters.load(path, scale=scale)
             self._context.set_adapters_lora(self._adapters.pairs(None))
         except BaseException:
-            self._context.close()
+            for context in self._contexts():
+                context.close()
             self._adapters.close()
             self._close_model()
             raise
+
+    def _make_context(self, n_ctx: int | None, params: dict[str, Any]) -> tuple[Context, int]:
+        """Return the context to compute in, and how many tokens a request may have."""
+        n_ctx_train = self._model.n_ctx_train
+        n_ctx = min(n_ctx_train, _DEFAULT_N_CTX) if n_ctx is None else n_ctx or n_ctx_train
+        context = Context(self._model, n_ctx=n_ctx, **params)
+        return context, min(n_ctx, context.n_ctx_seq)
 
     # what it is made of
 
@@ -126,9 +133,10 @@ class LoadedModel:
         return self._model.n_vocab
 
     def __repr__(self) -> str:
+        name = type(self).__name__
         if self.closed:
-            return "<Llama closed>"
-        return f"<Llama {self._model.description!r} n_ctx={self._n_ctx}>"
+            return f"<{name} closed>"
+        return f"<{name} {self._model.description!r} n_ctx={self._n_ctx}>"
 
     # text and tokens
 
@@ -214,8 +222,8 @@ class LoadedModel:
         InUseError
             A request that runs applies it, or a context that is not this object's.
         """
-        adapter = self._adapters.find(name).adapter
-        with self._changing(lambda: any(used is adapter for used, _ in self._context.adapters_lora)):
+        self._adapters.find(name)
+        with self._changing(lambda: self._adapters.is_applied(name)):
             self._adapters.unload(name)
 
     def set_lora_scale(self, name: str, scale: float) -> None:
@@ -253,6 +261,7 @@ class LoadedModel:
         made = None if vector is None else control_vector(vector, scale, layers)
         with self._changing(lambda: True):
             self._context.set_adapter_cvec(made)
+            self._control_vector = made
 
     def clear_control_vector(self) -> None:
         """Add no control vector any more.
@@ -264,7 +273,16 @@ class LoadedModel:
         """
         self.set_control_vector(None)
 
-    def _changing(self, concerns: Callable[[], bool]) -> contextlib.AbstractContextManager[None]:
+    def _contexts(self) -> list[Context]:
+        """Return the contexts of the model."""
+        return [self._context]
+
+    def _works(self) -> list[tuple[threading.RLock, Callable[[], bool]]]:
+        """Return what computes on the model: the lock that it holds, and whether it holds it for a request."""
+        return []
+
+    @contextlib.contextmanager
+    def _changing(self, concerns: Callable[[], bool]) -> Iterator[None]:
         """Keep requests from running while something is changed.
 
         Raises
@@ -272,7 +290,17 @@ class LoadedModel:
         InUseError
             A request runs, and it concerns that one.
         """
-        raise NotImplementedError
+        with contextlib.ExitStack() as stack:
+            busy = False
+            for lock, runs in self._works():
+                if lock.acquire(blocking=False):
+                    stack.callback(lock.release)
+                    busy |= runs()
+                else:
+                    busy = True
+            if busy and concerns():
+                raise InUseError("a request that runs computes with it; read or close its stream, or abort() it first")
+            yield
 
     # threads
 
