@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from llamacy.generate.embed.engine import EmbeddingEngine
 from llamacy.generate.embed.prefixes import Prefixes
 from llamacy.generate.embed.requests import EmbeddingRequest
-from llamacy.generate.loaded import LoadedModel
 from llamacy.generate.native_log import log_to_stderr
+from llamacy.generate.rank.model import RankingModel
 
 if TYPE_CHECKING:
     from llamacy.core.context import Context
@@ -28,7 +28,7 @@ _Item = TypeVar("_Item")
 __all__ = ["Embedding"]
 
 
-class Embedding(LoadedModel):
+class Embedding(RankingModel):
     """A model that is ready to make vectors of texts.
 
     Many texts are computed at once, in the order of their length; what is returned is in the order in which they were
