@@ -181,7 +181,7 @@ class PromptCache:
 
     def keep(self, sequence: Sequence) -> None:
         """Store what a sequence holds, which has nothing pending."""
-        if self.store is not None and self._scheduler.holds(sequence):
+        if self.store is not None and self._is_sound(sequence):
             with self._noting("store_s", "the state was not stored"):
                 self.store.put(self.snapshot(sequence), can_cut=can_cut(self._context))
 
@@ -191,9 +191,20 @@ class PromptCache:
         Raises
         ------
         CheckpointError
-            It holds nothing, or can't be saved.
+            As for `check_savable`; or llama.cpp can't save it now.
         """
+        self.check_savable(sequence)
         return Snapshot.take(self._context, sequence.tokens, seq_id=sequence.seq_id)
+
+    def check_savable(self, sequence: Sequence) -> None:
+        """Raise `CheckpointError` when what a sequence holds is nothing, or not what its tokens say."""
+        if not sequence.n_past:
+            raise CheckpointError("there is nothing to save: the sequence is empty")
+        if not self._is_sound(sequence):
+            raise CheckpointError(
+                "the sequence can't be saved: it was shifted, or somebody else has used the context since, or other "
+                "adapters were set"
+            )
 
     def restore(self, sequence: Sequence, snapshot: Snapshot, n_tokens: int | None = None) -> None:
         """Let a sequence hold a snapshot, or the beginning of it.
@@ -209,6 +220,10 @@ class PromptCache:
             return snapshot.prefix.tokens[:n]
 
         self._scheduler.replace(sequence, restored)
+
+    def _is_sound(self, sequence: Sequence) -> bool:
+        """Return whether the memory holds what the tokens of a sequence say, as it would be computed now."""
+        return 0 < self._scheduler.common(sequence, sequence.tokens) == sequence.n_past
 
     def _live(self, sequence: Sequence, prompt: array[int]) -> int:
         """Return how many tokens of a prompt the memory has, if it can be cut there."""

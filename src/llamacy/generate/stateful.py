@@ -20,10 +20,6 @@ class StatefulModel(LoadedModel):
 
     _engine: Engine
 
-    def abort(self) -> None:
-        """Stop the request that runs, from any thread; it ends with the finish reason ``"abort"``."""
-        self._engine.slots.scheduler.abort()
-
     def reset(self) -> None:
         """Forget the tokens that the context holds, so that the next request computes its prompt afresh.
 
