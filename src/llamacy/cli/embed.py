@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -24,6 +23,7 @@ from llamacy.cli.common import (
 )
 from llamacy.cli.rows.options import add_row_options
 from llamacy.errors import LlamacyError
+from llamacy.types import PoolingType
 
 if TYPE_CHECKING:
     from llamacy.cli.rows.job import RowJob
@@ -104,19 +104,17 @@ def run(arguments: argparse.Namespace) -> int:
         stack.enter_context(_text_numbers(job))
         stack.enter_context(options_named(_OPTIONS))
         engine = stack.enter_context(_engine(arguments, model))
-        size = arguments.dimensions or engine.n_embd
-        with job.progress() as rows:
-            job.begin((size,))
-            pending: deque[Any] = deque()
-            batches = engine.embed_batches(
-                _texts(rows, pending),
-                normalize=arguments.normalize,
-                truncate=arguments.truncate,
-                prompt=arguments.prompt,
-                dimensions=arguments.dimensions,
-            )
-            for _, vectors in batches:
-                job.write(vectors, [pending.popleft() for _ in range(len(vectors))])
+        with job.progress() as portions:
+            job.begin((arguments.dimensions or engine.n_embd,))
+            for rows in portions:
+                vectors = engine.embed(
+                    [row.texts[0] for row in rows],
+                    normalize=arguments.normalize,
+                    truncate=arguments.truncate,
+                    prompt=arguments.prompt,
+                    dimensions=arguments.dimensions,
+                )
+                job.write(vectors, rows)
         job.finish()
     return 0
 
@@ -132,23 +130,21 @@ def _engine(arguments: argparse.Namespace, model: Path) -> Iterator[Any]:
         document_prefix=arguments.document_prefix,
         **compute_params(arguments),
     ) as engine:
+        if engine.pooling_type == PoolingType.RANK:
+            raise CommandError(f"{model} is a reranker or classifier and makes no vectors: see `llamacy rerank`.")
+        if engine.pooling_type == PoolingType.NONE:
+            raise CommandError(f"{model} doesn't say how to make one vector of a text: give --pooling.")
         yield engine
-
-
-def _texts(rows: Iterator[Any], pending: deque[Any]) -> Iterator[str]:
-    for row in rows:
-        pending.append(row)
-        yield row.texts[0]
 
 
 @contextmanager
 def _text_numbers(job: RowJob) -> Iterator[None]:
-    """Let errors count the texts of the file, not only those of this run."""
+    """Let errors count the texts of the file, not those of a portion."""
     try:
         yield
     except (CommandError, LlamacyError, ValueError) as error:
         text = one_line(error)
-        renamed = re.sub(r"^text (\d+)\b", lambda match: f"text {int(match[1]) + job.n_before}", text)
+        renamed = re.sub(r"^text (\d+)\b", lambda match: f"text {int(match[1]) + job.n_done}", text)
         raise CommandError(renamed) from error
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -14,6 +15,10 @@ from llamacy.cli.rows.part import PartFile, file_digest
 from llamacy.cli.rows.reading import Row, Source
 from llamacy.cli.rows.writing import Floats, make_writer, output_format
 from llamacy.starter.progress import Bar, Progress
+
+_MIN_PORTION, _MAX_PORTION = 16, 2048
+_PORTION_LETTERS = 1 << 20
+_PORTION_S = 2.0
 
 
 class RowJob:
@@ -74,7 +79,7 @@ class RowJob:
             )
         self._writer = make_writer(kind, name, self._part, self._source, arguments.keep)
         self._bar = Bar()
-        self.n_before = 0
+        self._n_done = 0
 
     def __enter__(self) -> RowJob:
         if self._part is not None:
@@ -91,24 +96,50 @@ class RowJob:
         """Say which shape the value of a row has."""
         self._writer.begin(shape)
 
+    @property
+    def n_done(self) -> int:
+        """Rows that were written, in this run and before."""
+        return self._n_done
+
     @contextmanager
-    def progress(self) -> Iterator[Iterator[Row]]:
-        """Give the rows that are still to be done, and show for the length of the block how far that is."""
+    def progress(self) -> Iterator[Iterator[list[Row]]]:
+        """Give the rows still to be done, in portions, and show for the length of the block how far that is."""
         rows = self._source.rows()
         if self._part is not None and self._part.is_resumed:
             self._part.skip(rows, self._source.name)
-            self.n_before = self._part.n_rows
-            self._show.say(f"going on after {self.n_before} rows")
+            self._n_done = self._part.n_rows
+            self._show.say(f"going on after {self._n_done} rows")
         total = self._source.count() if self._show.is_shown else None
-        with self._show.bar(self._label, total, unit=" rows", initial=self.n_before) as bar:
+        with self._show.bar(self._label, total, unit=" rows", initial=self._n_done) as bar:
             self._bar = bar
-            yield rows
+            yield portions(rows)
 
     def write(self, values: Floats, rows: Sequence[Row]) -> None:
         """Write the values of some rows."""
         self._writer.write(values, rows)
+        self._n_done += len(rows)
         self._bar.add(len(rows))
 
     def finish(self) -> None:
         """Give the output its name."""
         self._writer.finish()
+
+
+def portions(rows: Iterator[Row]) -> Iterator[list[Row]]:
+    """Cut rows into portions that take a second or two: enough to fill batches, little to lose or to wait for."""
+    n_rows = _MIN_PORTION
+    while True:
+        portion: list[Row] = []
+        n_letters = 0
+        while len(portion) < n_rows and n_letters < _PORTION_LETTERS:
+            row = next(rows, None)
+            if row is None:
+                break
+            portion.append(row)
+            n_letters += sum(map(len, row.texts))
+        if not portion:
+            return
+        began = time.monotonic()
+        yield portion
+        rate = len(portion) / max(time.monotonic() - began, 1e-3)
+        n_rows = min(max(int(rate * _PORTION_S), _MIN_PORTION), _MAX_PORTION)

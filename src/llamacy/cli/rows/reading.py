@@ -52,7 +52,7 @@ class Source:
     kind
         One of `options.INPUT_FORMATS`; None to tell it from the name of the file.
     fields
-        Fields whose texts are wanted. Text lines have one text only, whatever it is called.
+        Fields whose texts are wanted. Of text lines, the line is the one that is asked for.
     keep
         Fields that are handed through.
 
@@ -68,7 +68,7 @@ class Source:
         self.kind = kind or (_SUFFIXES.get(path.suffix.lower(), "lines") if path is not None else "lines")
         self._fields = tuple(fields)
         self._keep = tuple(keep)
-        if self.kind == "lines" and (keep or len(self._fields) > 1):
+        if self.kind == "lines" and (len(self._fields) > 1 or not set(keep) <= set(self._fields)):
             raise CommandError(f"{self.name} is read as text lines, which have no fields: give --input-format jsonl.")
         if path is None and self.kind == "parquet":
             raise CommandError("Parquet can't be read from standard input: name the file.")
@@ -141,7 +141,7 @@ class Source:
 
     def _lines(self) -> Iterator[Row]:
         for _, text in self._decoded():
-            yield Row((text,))
+            yield Row((text,), dict.fromkeys(self._keep, text))
 
     def _json_lines(self) -> Iterator[Row]:
         for number, line in self._decoded():
