@@ -18,6 +18,7 @@ from llamacy.core.sampler import SamplerChain as SamplerChain
 from llamacy.core.samplers import Sampler as Sampler
 from llamacy.core.threadpool import ThreadPool as ThreadPool
 from llamacy.core.vocab import Vocab as Vocab
+from llamacy.embedding import Embedding as Embedding
 from llamacy.errors import AdapterError as AdapterError
 from llamacy.errors import AutomatonSizeError as AutomatonSizeError
 from llamacy.errors import BackendError as BackendError

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from llamacy.errors import InUseError
 from llamacy.generate.arguments import renamed, split_arguments
 from llamacy.generate.chat import ChatArguments, ChatRequest
 from llamacy.generate.complete import TextRequest, usage_apart
+from llamacy.generate.embed.beside import EmbeddingBeside
 from llamacy.generate.engine import Engine, ending
-from llamacy.generate.loaded import LoadedModel
+from llamacy.generate.native_log import log_to_stderr
 from llamacy.generate.openai_types import as_openai, check_openai
 from llamacy.generate.prompts import checked_tokens
 from llamacy.generate.templates import Templates
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["Llama"]
 
 
-class Llama(LoadedModel):
+class Llama(EmbeddingBeside):
     """A model that is ready to generate text.
 
     Parameters
@@ -68,8 +68,9 @@ class Llama(LoadedModel):
         Show llama.cpp's log on standard error, unless `logging` is set up to do something else with it.
     **params
         Further parameters of `ModelParams` and `ContextParams`, by name, also as llama-cpp-python spells them
-        (`embedding`, `flash_attn`, `use_mmap`, `use_mlock`, …). With `n_seq_max`, so many choices of a request are
-        generated at once; they share the context unless `kv_unified` is False.
+        (`embedding`, `flash_attn`, `use_mmap`, `use_mlock`, …). `pooling_type` is for `embed`, and ``embedding=True``
+        makes what that needs at once. With `n_seq_max`, so many choices of a request are generated at once; they share
+        the context unless `kv_unified` is False.
 
     Raises
     ------
@@ -114,7 +115,7 @@ class Llama(LoadedModel):
             "spm_infill": spm_infill, "lora_path": lora_path, "lora_scale": lora_scale, "verbose": verbose, **params,
         }  # fmt: skip
         if verbose:
-            _log_to_stderr()
+            log_to_stderr()
         params.update(n_batch=n_batch, n_ubatch=n_ubatch, n_threads=n_threads, n_threads_batch=n_threads_batch)
         super().__init__(model_path, n_ctx=n_ctx, lora_path=lora_path, lora_scale=lora_scale, params=params)
         try:
@@ -123,6 +124,7 @@ class Llama(LoadedModel):
             )
             self._engine = Engine(self._context, self._n_ctx, context_shift=context_shift, n_keep=n_keep)
         except BaseException:
+            self._close_embeddings()
             self._context.close()
             self._close_model()
             raise
@@ -466,9 +468,18 @@ class Llama(LoadedModel):
         """
         return await self._awaited(lambda: self.create_chat_completion(messages, **options), options)
 
+    async def aembed(self, input: Prompt | Iterable[Prompt], **options: Any) -> Any:  # noqa: A002
+        """Do as `embed` in a thread of its own, as `acreate_completion` does."""
+        return await self._awaited(lambda: self.embed(input, **options), {})
+
+    async def acreate_embedding(self, input: Prompt | Iterable[Prompt], **options: Any) -> Any:  # noqa: A002
+        """Do as `create_embedding` in a thread of its own, as `acreate_completion` does."""
+        return await self._awaited(lambda: self.create_embedding(input, **options), {})
+
     def abort(self) -> None:
         """Stop the request that runs, from any thread; it ends with the finish reason ``"abort"``."""
         self._engine.slots.scheduler.abort()
+        self._abort_embeddings()
 
     def reset(self) -> None:
         """Forget the tokens that the context holds, so that the next request computes its prompt afresh.
@@ -498,6 +509,7 @@ class Llama(LoadedModel):
             held = slots.lock.acquire(blocking=False)
             if not held or slots.scheduler.running:
                 raise InUseError("a request runs; abort() it first")
+            self._close_embeddings()
             self._context.close()
             slots.close()
         finally:
@@ -561,11 +573,3 @@ class Llama(LoadedModel):
 
 def _make(model_path: str, arguments: dict[str, Any]) -> Llama:
     return Llama(model_path, **arguments)
-
-
-def _log_to_stderr() -> None:
-    logger = logging.getLogger("llamacy")
-    if not logger.handlers and not logging.getLogger().handlers:
-        logger.addHandler(logging.StreamHandler())
-    if logger.getEffectiveLevel() > logging.INFO:
-        logger.setLevel(logging.INFO)

@@ -73,13 +73,10 @@ class LoadedModel:
         else:
             self._model, self._owns_model = Model(model_path, **model_params), True
         try:
-            n_ctx_train = self._model.n_ctx_train
-            n_ctx = min(n_ctx_train, _DEFAULT_N_CTX) if n_ctx is None else n_ctx or n_ctx_train
-            self._context = Context(self._model, n_ctx=n_ctx, **params)
+            self._context, self._n_ctx = self._make_context(n_ctx, params)
         except BaseException:
             self._close_model()
             raise
-        self._n_ctx = min(n_ctx, self._context.n_ctx_seq)
         self._vocab = self._model.vocab
         if lora_path is not None:
             try:
@@ -88,6 +85,13 @@ class LoadedModel:
                 self._context.close()
                 self._close_model()
                 raise
+
+    def _make_context(self, n_ctx: int | None, params: dict[str, Any]) -> tuple[Context, int]:
+        """Return the context to compute in, and how many tokens a request may have."""
+        n_ctx_train = self._model.n_ctx_train
+        n_ctx = min(n_ctx_train, _DEFAULT_N_CTX) if n_ctx is None else n_ctx or n_ctx_train
+        context = Context(self._model, n_ctx=n_ctx, **params)
+        return context, min(n_ctx, context.n_ctx_seq)
 
     # what it is made of
 
@@ -120,9 +124,10 @@ class LoadedModel:
         return self._model.n_vocab
 
     def __repr__(self) -> str:
+        name = type(self).__name__
         if self.closed:
-            return "<Llama closed>"
-        return f"<Llama {self._model.description!r} n_ctx={self._n_ctx}>"
+            return f"<{name} closed>"
+        return f"<{name} {self._model.description!r} n_ctx={self._n_ctx}>"
 
     # text and tokens
 
