@@ -13,6 +13,7 @@ from llamacy.chat.output.source import NotACall, Steps, markers_of
 from llamacy.chat.output.syntax import Syntax
 from llamacy.chat.output.turn import Turn
 from llamacy.chat.output.values import JSON, scan_value
+from llamacy.types import ReasoningTags
 
 _MAX_HEADER = 400
 _FUNCTION = re.compile(r"\bto=(?:functions\.)?([^\s<]+)")
@@ -111,6 +112,12 @@ class MessageLayout(Layout):
         """All words that are not text."""
         specials = (head for head in self.heads if head.startswith("<|"))
         return (self.start.removesuffix("assistant"), self.message, *self.ends, *specials)
+
+    def reasoning(self, prompt_suffix: str) -> ReasoningTags | None:
+        """Return what thinking stands between, see `Layout.reasoning`."""
+        given = self._given(prompt_suffix)
+        is_open = given.endswith(self.message) and self.is_thinking(given)
+        return ReasoningTags(self.thinks.strip(), (*self.ends, self.start), is_open=is_open, anywhere=True)
 
     def is_thinking(self, header: str) -> bool:
         """Tell whether a message is thinking."""

@@ -9,6 +9,7 @@ from llamacy.chat.output.grammar import Rules, anything_but, escape, literal
 from llamacy.chat.output.source import Steps, markers_of
 from llamacy.chat.output.syntax import Syntax
 from llamacy.chat.output.turn import Turn
+from llamacy.types import ReasoningTags
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,10 @@ class Layout(ABC):
     @abstractmethod
     def words(self) -> tuple[str, ...]:
         """All words that are not text: special tokens of the model may be among them."""
+
+    @abstractmethod
+    def reasoning(self, prompt_suffix: str) -> ReasoningTags | None:
+        """Return what thinking stands between, for a grammar whose triggers mean nothing there; None where they do."""
 
     @abstractmethod
     def read(self, turn: Turn, prompt_suffix: str) -> Steps[None]:
@@ -110,6 +115,13 @@ class TagLayout(Layout):
         """All words that are not text."""
         tags = self.tags or _UNDECLARED
         return (tags.start, tags.end, *self.dropped)
+
+    def reasoning(self, prompt_suffix: str) -> ReasoningTags | None:
+        """Return what thinking stands between, see `Layout.reasoning`."""
+        tags = self.tags or _UNDECLARED
+        if tags.has_calls:
+            return None
+        return ReasoningTags(tags.start, tags.end, is_open=tags.is_open(prompt_suffix))
 
     def read(self, turn: Turn, prompt_suffix: str) -> Steps[None]:
         """Read a turn, see `Layout.read`."""
