@@ -96,8 +96,8 @@ cdef llama_sampler* grammar_sampler_new(
 ) except NULL:
     """Make a grammar sampler; a lazy one when there are patterns (bytes) or tokens that trigger it.
 
-    `reasoning` is None, or a `ReasoningTags` in which no trigger counts. `spelled` has the special tokens that stand for
-    their spelling, or is None when all do.
+    `reasoning` is None, or a `ReasoningTags` in which no trigger counts. `spelled` has the special tokens that stand
+    for their spelling, or is None when all do.
     """
     cdef shared_ptr[grammar_config] config = make_shared[grammar_config]()
     cdef grammar_config* c = config.get()

@@ -194,7 +194,8 @@ class TagLayout(Layout):
             rules.pattern("thoughts", anything_but(tags.end))
         if tags.is_open(prompt_suffix):
             return f"thoughts {end} {calls}"
-        return f"{_LINES} ({literal(tags.start)} thoughts {end})? {calls}"
+        # some say with the end tag alone that they don't think
+        return f"{_LINES} ({literal(tags.start)} thoughts {end} | {literal(tags.end)} {_LINES})? {calls}"
 
     def answer(self, rules: Rules, answer: str, prompt_suffix: str) -> str:
         """Add rules for an answer, see `Layout.answer`."""
@@ -207,7 +208,7 @@ class TagLayout(Layout):
         end = f"{literal(tags.end)} {_LINES}"
         if tags.is_open(prompt_suffix):
             return f"thoughts-before {end} {form}"
-        return f"({_LINES} {literal(tags.start)} thoughts-before {end})? {form}"
+        return f"({_LINES} ({literal(tags.start)} thoughts-before)? {end})? {form}"
 
 
 def _close(turn: Turn, word: str | None, thinking: Thinking) -> None:
