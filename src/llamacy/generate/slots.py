@@ -17,7 +17,6 @@ from llamacy.errors import (
     ContextLengthError,
     InUseError,
     MemoryOperationError,
-    StateError,
 )
 from llamacy.generate.cache import PromptCache
 from llamacy.generate.constraint import grammar_sampler
