@@ -17,7 +17,7 @@ from llamacy.checkpoint.ram import RamStore
 from llamacy.checkpoint.registry import Registry, pauses
 from llamacy.checkpoint.snapshot import Snapshot, can_cut
 from llamacy.checkpoint.store import Store
-from llamacy.errors import CheckpointError
+from llamacy.errors import CheckpointError, ClosedError
 from llamacy.generate.arguments import checked_count
 
 if TYPE_CHECKING:
@@ -278,9 +278,9 @@ class PromptCache:
         start = time.perf_counter()
         try:
             yield
-        except CheckpointError as error:
+        except (CheckpointError, ClosedError) as error:
             self._stats.n_failed += 1
-            _logger.warning("%s: %s", consequence, error)
+            _logger.warning("%s: %s", consequence, str(error))  # not the error, which holds all that led to it
         finally:
             setattr(self._stats, name, getattr(self._stats, name) + time.perf_counter() - start)
 
