@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import threading
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -80,37 +81,43 @@ class Adapters:
         The model.
     contexts
         Returns the contexts that apply them; an adapter that is unloaded is taken off these.
+
+    Thread safety: any thread; who reads sees what there was before or after a change.
     """
 
     def __init__(self, model: Model, contexts: Callable[[], list[Context]]) -> None:
         self._contexts = contexts
         self._model = model
-        self._loaded: dict[str, Lora] = {}
+        self._changing = threading.Lock()
+        self._loaded: Mapping[str, Lora] = {}  # replaced by another one at every change
 
     @property
     def loaded(self) -> Mapping[str, Lora]:
         """Those that are loaded now, by name."""
-        return MappingProxyType(dict(self._loaded))
+        return MappingProxyType(self._loaded)
 
     def load(self, source: StrPath | BinaryIO, name: str | None = None, scale: float = 1.0) -> str:
         """Load an adapter and return its name; `Llama.load_lora` says more."""
         name = _name_of(source) if name is None else name
         if not isinstance(name, str) or not name:
             raise TypeError(f"the name of an adapter must be a text that is not empty, not {name!r:.80}")
-        if name in self._loaded:
-            raise AdapterError(f"an adapter {name!r} is loaded already; unload it, or give this one another name")
         scale = checked_scale(name, scale)
-        adapter = LoraAdapter(self._model, source)
-        self._loaded[name] = Lora(name, adapter.path, scale, adapter.alora_invocation_tokens, adapter=adapter)
+        with self._changing:
+            if name in self._loaded:
+                raise AdapterError(f"an adapter {name!r} is loaded already; unload it, or give this one another name")
+            adapter = LoraAdapter(self._model, source)
+            lora = Lora(name, adapter.path, scale, adapter.alora_invocation_tokens, adapter=adapter)
+            self._loaded = {**self._loaded, name: lora}
         return name
 
     def unload(self, name: str) -> None:
         """Free an adapter after it was taken off the contexts; `Llama.unload_lora` says more."""
-        adapter = self.find(name).adapter
-        for context in self._applying(adapter):
-            context.set_adapters_lora([pair for pair in context.adapters_lora if pair[0] is not adapter])
-        adapter.close()
-        del self._loaded[name]
+        with self._changing:
+            adapter = self.find(name).adapter
+            for context in self._applying(adapter):
+                context.set_adapters_lora([pair for pair in context.adapters_lora if pair[0] is not adapter])
+            adapter.close()
+            self._loaded = {key: lora for key, lora in self._loaded.items() if key != name}
 
     def is_applied(self, name: str) -> bool:
         """Return whether a context applies an adapter now."""
@@ -118,12 +125,16 @@ class Adapters:
 
     def set_scale(self, name: str, scale: float) -> None:
         """Set how strongly an adapter is applied by default."""
-        self._loaded[name] = replace(self.find(name), scale=checked_scale(name, scale))
+        with self._changing:
+            lora = replace(self.find(name), scale=checked_scale(name, scale))
+            self._loaded = {**self._loaded, name: lora}
 
     def close(self) -> None:
         """Free all adapters; the contexts must be closed."""
-        while self._loaded:
-            self._loaded.popitem()[1].adapter.close()
+        with self._changing:
+            loaded, self._loaded = self._loaded, {}
+            for lora in loaded.values():
+                lora.adapter.close()
 
     def find(self, name: Any) -> Lora:
         """Return the adapter of a name.
@@ -133,12 +144,13 @@ class Adapters:
         AdapterError
             There is none.
         """
-        found = self._loaded.get(name) if isinstance(name, str) else None
+        loaded = self._loaded
+        found = loaded.get(name) if isinstance(name, str) else None
         if found is None:
-            if not self._loaded:
+            if not loaded:
                 raise AdapterError(f"there is no adapter {name!r}: none is loaded; use load_lora first")
-            near = get_close_matches(str(name), self._loaded, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"loaded are {', '.join(map(repr, self._loaded))}"
+            near = get_close_matches(str(name), loaded, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"loaded are {', '.join(map(repr, loaded))}"
             raise AdapterError(f"there is no adapter {name!r}; {hint}")
         return found
 
@@ -209,13 +221,14 @@ class Adapters:
 
     def _chosen(self, lora: Mapping[str, float] | None) -> list[tuple[Lora, float]]:
         """Return adapters and scales in the order in which they were loaded, without those of scale 0."""
+        all_loaded = self._loaded
         if lora is None:
-            scales = {name: loaded.scale for name, loaded in self._loaded.items()}
+            scales = {name: loaded.scale for name, loaded in all_loaded.items()}
         elif isinstance(lora, Mapping):
             scales = {self.find(name).name: checked_scale(name, scale) for name, scale in lora.items()}
         else:
             raise TypeError(f"lora must be a mapping of names to scales, not {lora!r:.80}")
-        return [(loaded, scales[name]) for name, loaded in self._loaded.items() if scales.get(name)]
+        return [(loaded, scales[name]) for name, loaded in all_loaded.items() if scales.get(name)]
 
 
 def checked_scale(name: str, scale: Any) -> float:
