@@ -23,6 +23,7 @@ CORE_ORDER = [
     {"batch", "candidates", "logprobs", "logits_function"},
     {
         "_context_life",
+        "_observers",
         "perf",
         "context",
         "decoding",

@@ -17,7 +17,6 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from llamacy.checkpoint.mutations import Mutations
 from llamacy.checkpoint.prefix import Prefix
 from llamacy.checkpoint.ram import RamStore
 from llamacy.checkpoint.registry import Checkpoint, Registry
@@ -73,10 +72,10 @@ class Walk(RuleBasedStateMachine):
         self.rows: list[np.ndarray | None] = [None] * N_SEQ
         self.snapshots: list[Snapshot] = []
         self.checkpoints: list[tuple[Registry, Checkpoint]] = []
-        self.mutations = Mutations(self.context)
 
     def teardown(self) -> None:
-        self.mutations.close()
+        self.registry.close()
+        self.device.close()
 
     @initialize(pieces=st.tuples(PIECE, PIECE))
     def begin(self, pieces: tuple[list[int], list[int]]) -> None:
@@ -94,7 +93,6 @@ class Walk(RuleBasedStateMachine):
             self.clear(seq_id)
         held = self.held[seq_id]
         row = decode(self.context, piece, len(held), seq_id)
-        self.mutations.decode(seq_id, len(held))
         held += piece
         self.rows[seq_id] = row
         assert np.abs(row - self.fresh(tuple(held))).max() <= TOLERANCE
@@ -110,7 +108,6 @@ class Walk(RuleBasedStateMachine):
             assert n
             assert not can_cut(self.context)
             return
-        self.mutations.seq_rm(seq_id, n, -1)
         del self.held[seq_id][n:]
         self.rows[seq_id] = None
 
@@ -122,13 +119,11 @@ class Walk(RuleBasedStateMachine):
         except MemoryOperationError as error:
             told(error, "rolled back")
             return
-        self.mutations.seq_cp(first, second)
         self.held[second] = list(self.held[first])
         self.rows[second] = self.rows[first]
 
     def clear(self, seq_id: int) -> None:
         self.context.memory.seq_rm(seq_id)
-        self.mutations.seq_rm(seq_id)
         self.held[seq_id], self.rows[seq_id] = [], None
 
     @rule(seq_id=SEQ, stored=st.booleans())

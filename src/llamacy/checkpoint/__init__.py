@@ -2,7 +2,6 @@
 
 from llamacy.checkpoint.disk import DiskStore
 from llamacy.checkpoint.fingerprint import Fingerprint, context_fingerprint
-from llamacy.checkpoint.mutations import Mutations
 from llamacy.checkpoint.prefix import Media, Prefix
 from llamacy.checkpoint.ram import RamStore
 from llamacy.checkpoint.registry import Checkpoint, Registry, pauses
@@ -16,7 +15,6 @@ __all__ = [
     "Fingerprint",
     "Hit",
     "Media",
-    "Mutations",
     "Prefix",
     "RamStore",
     "Registry",

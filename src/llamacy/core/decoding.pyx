@@ -9,6 +9,7 @@ from libc.stdint cimport int32_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
+from llamacy.core._observers cimport observers_before_write, observers_decoded
 from llamacy.core._status cimport raise_closed, raise_decode_status, raise_encode_status
 from llamacy.core.batch cimport Batch
 from llamacy.core.context cimport Context
@@ -159,9 +160,12 @@ cdef int _compute(Context self, Batch batch, bint encode) except? -1000 nogil:
             positions = _packed_positions(batch)
             c.pos = positions
         try:
+            if self._overwritten != NULL and not encode:
+                _note_writes(self, &c)
             status = c_llama.llama_encode(self._ptr, c) if encode else c_llama.llama_decode(self._ptr, c)
         finally:
             context_after(self, status, c.n_tokens, n_outputs)
+            observers_decoded(self, status)
         if status == 0:
             self._encoded |= encode
             if self._n_rollback != NULL and not encode:
@@ -370,6 +374,13 @@ cdef int32_t* _packed_positions(Batch batch) except NULL nogil:
             sizeof(int32_t) * batch._n_tokens,
         )
     return packed
+
+
+cdef void _note_writes(Context self, const c_llama.llama_batch* c) noexcept nogil:
+    cdef int i, j
+    for i in range(c.n_tokens):
+        for j in range(c.n_seq_id[i]):
+            observers_before_write(self, c.seq_id[i][j], c.pos[i])
 
 
 cdef void _count_rollback(Context self, const c_llama.llama_batch* c) noexcept nogil:

@@ -75,8 +75,9 @@ class RequestOptions:
     timeout_s
         Seconds after which the request is aborted.
     cache_prompt
-        Keep what the memory has of the prompt from requests before; its logits may then differ in the last digits from
-        those of a prompt that is computed as a whole.
+        Use what is known of the prompt from requests before (in the memory, as a checkpoint, or in the cache), and keep
+        what comes of this one. Its logits may then differ in the last digits from those of a prompt that is computed as
+        a whole, which False asks for; nothing of the request is stored then.
     truncate_prompt
         Leave out the middle of a prompt that is too long.
     lora

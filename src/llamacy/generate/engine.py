@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from llamacy.core.text import TextAssembler
     from llamacy.generate.adapters import Adapters
     from llamacy.generate.arguments import RequestOptions
+    from llamacy.generate.cache import CheckpointOptions
     from llamacy.generate.options import SamplingOptions
 
 _Item = TypeVar("_Item")
@@ -45,6 +46,8 @@ class Engine:
         Go on when the context is full, by dropping the older half of what it holds.
     n_keep
         Tokens at the beginning that stay then; -1 for the whole prompt.
+    checkpoints
+        Which ones are taken of a memory that can't be cut.
     adapters
         LoRA adapters that requests may ask for.
 
@@ -52,10 +55,19 @@ class Engine:
     ------
     MemoryOperationError
         The memory of the model can't be shifted.
+    CheckpointError
+        Checkpoints of it can't be kept on the device.
     """
 
     def __init__(
-        self, context: Context, capacity: int, *, context_shift: bool, n_keep: int, adapters: Adapters
+        self,
+        context: Context,
+        capacity: int,
+        *,
+        context_shift: bool,
+        n_keep: int,
+        checkpoints: CheckpointOptions,
+        adapters: Adapters,
     ) -> None:
         checked_count("n_keep", n_keep, least=-1)
         if context_shift and capacity < 2:
@@ -65,7 +77,7 @@ class Engine:
         self.context = context
         self.vocab = context.model.vocab
         self.model_name = context.model.name or Path(context.model.path or "").name
-        self.slots = Slots(context, capacity)
+        self.slots = Slots(context, capacity, checkpoints)
         self._adapters = adapters
         self._context_shift = context_shift
         self._n_keep = n_keep

@@ -98,7 +98,9 @@ def call_grammar(choice: ToolChoice, output: OutputFormat, *, parallel: bool, pr
     grammar = _filled(parts, parts.text, choice)
     if choice.required:
         return grammar
-    return grammar.with_triggers(trigger_words=parts.triggers, trigger_patterns=parts.trigger_patterns)
+    return grammar.with_triggers(
+        trigger_words=parts.triggers, trigger_patterns=parts.trigger_patterns, reasoning=parts.reasoning
+    )
 
 
 def answer_grammar(

@@ -143,12 +143,15 @@ class OutputFormat:
             raise ValueError("there are no tools, so there is no grammar of calls; leave it out")
         rules = Rules(tools, self._begun(prompt_suffix) if required else "")
         root = self.layout.grammar(rules, self.syntax, parallel, required, prompt_suffix)
+        if required:
+            return CallGrammar(rules.text(root), rules.schemas, rules.patterns)
         return CallGrammar(
             rules.text(root),
             rules.schemas,
             rules.patterns,
-            () if required else self.syntax.triggers,
-            () if required else self.syntax.trigger_patterns,
+            self.syntax.triggers,
+            self.syntax.trigger_patterns,
+            self.layout.reasoning(prompt_suffix),
         )
 
     def answer_grammar(

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from llamacy.chat.output.tools import Schema, parameters_of, resolved, types_of
+from llamacy.types import ReasoningTags
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,8 @@ class CallGrammar:
         Words with which the calls begin, for a lazy grammar; none when calls are required.
     trigger_patterns
         The same where a word alone would be too rash: regular expressions whose group is the beginning.
+    reasoning
+        What thinking stands between, in which no trigger counts.
     """
 
     text: str
@@ -33,6 +36,7 @@ class CallGrammar:
     patterns: Mapping[str, str] = field(default_factory=dict)
     triggers: tuple[str, ...] = ()
     trigger_patterns: tuple[str, ...] = ()
+    reasoning: ReasoningTags | None = None
 
 
 def literal(text: str) -> str:
