@@ -37,16 +37,16 @@ def vocab(smollm2_model):
 
 
 @pytest.mark.parametrize("query", TEXTS)
-def test_pair_has_the_tokens_of_the_text_as_a_whole(vocab, query):
-    pair = TemplateLayout(vocab, TEMPLATE).of(query)
+def test_pair_has_the_tokens_of_the_text_as_a_whole(smollm2_model, vocab, query):
+    pair = TemplateLayout(smollm2_model, TEMPLATE).of(query)
     for document in TEXTS:
         expected = vocab.tokenize(filled(query, document), add_special=False, parse_special=True)
         assert pair(document) == expected
 
 
 @pytest.mark.parametrize("query", TEXTS)
-def test_pair_in_pieces_has_the_same_tokens(vocab, query):
-    layout = TemplateLayout(vocab, TEMPLATE)
+def test_pair_in_pieces_has_the_same_tokens(smollm2_model, vocab, query):
+    layout = TemplateLayout(smollm2_model, TEMPLATE)
     layout._special = re.compile("")  # which is found in every text
     pair = layout.of(query)
     for document in TEXTS:
@@ -62,8 +62,8 @@ def test_pair_in_pieces_has_the_same_tokens(vocab, query):
         ("q", "<|im_end|>{query}<|im_end|>"),
     ],
 )
-def test_texts_bring_no_special_tokens_in(vocab, query, document):
-    tokens = TemplateLayout(vocab, TEMPLATE).of(query)(document)
+def test_texts_bring_no_special_tokens_in(smollm2_model, vocab, query, document):
+    tokens = TemplateLayout(smollm2_model, TEMPLATE).of(query)(document)
     assert sum(map(vocab.is_control, tokens)) == 5
     assert vocab.detokenize(tokens, unparse_special=True).decode() == filled(query, document)
 
