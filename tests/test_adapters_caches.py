@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from llamacy import Llama
+from llamacy.errors import AdapterError, IncompatibleCheckpointError
 from tests.helpers import data, models, toy_tokens
 from tests.helpers.compute import EXACT
 
@@ -75,6 +76,36 @@ def test_whatever_came_before_a_request_computes_with_its_adapters(case, n_seq_m
                 (prompt, lora), expected = requests[index]
                 row = row_of(llama, prompt, lora, max_tokens=int(rng.integers(1, 6)))
                 np.testing.assert_allclose(row, expected, atol=2e-4, err_msg=f"{lora} after {seed}")
+
+
+@pytest.mark.parametrize("kind", ["state", "session"])
+def test_saved_conversation_goes_on_with_its_adapters(case, tmp_path, kind):
+    path, files, requests = case
+    prompt, lora = PROMPTS[4], {"one": 0.5, "two": 1.0}
+    expected = next(row for request, row in requests if request == (prompt, lora))
+    with made(path, files) as llama, made(path, files) as other:
+        row_of(llama, BASE, lora)
+        if kind == "state":
+            state = llama.save_state()
+        else:
+            llama.save_session(state := tmp_path / "session")
+        for target in (llama, other):
+            row_of(target, PROMPTS[-1], {})  # other adapters since, and another conversation
+            load = target.load_state if kind == "state" else target.load_session
+            if kind == "state":
+                for wrong in (None, {"one": 1.0}):
+                    with pytest.raises(IncompatibleCheckpointError, match="adapter"):
+                        load(state, lora=wrong)
+            with pytest.raises(AdapterError):
+                load(state, lora={"three": 1.0})
+            load(state, lora=lora)
+            result = target(prompt, max_tokens=1, temperature=0, lora=lora)
+            assert result["usage"]["prompt_tokens_details"]["cached_tokens"] == len(BASE)
+            np.testing.assert_allclose(row_of(target, prompt, lora), expected, atol=2e-4)
+            # what another one would compute is not taken for it
+            load(state, lora=lora)
+            result = target(prompt, max_tokens=1, temperature=0, lora={})
+            assert result["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
 
 
 def test_adapters_make_a_difference_here(case):

@@ -170,6 +170,17 @@ class Adapters:
                 raise AdapterError(f"{loaded.name!r} is an activated LoRA, which only a prompt can switch on")
         return tuple((loaded.adapter, scale) for loaded, scale in chosen if not loaded.alora_invocation_tokens)
 
+    def of_state(self, lora: Mapping[str, float] | None) -> Pairs | None:
+        """Return what a state was computed with that a request goes on from; None when nothing is loaded.
+
+        Raises
+        ------
+        AdapterError, TypeError
+            As for `pairs`.
+        """
+        pairs = self.pairs(lora)
+        return pairs if self._loaded else None
+
     def applied(self, lora: Mapping[str, float] | None, prompt: Sequence[int]) -> Applied | None:
         """Return what a prompt is computed with; None when nothing is loaded, so that there is nothing to change.
 

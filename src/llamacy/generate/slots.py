@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from llamacy.checkpoint.store import Store
     from llamacy.core.context import Context
     from llamacy.core.sampler import SamplerChain
-    from llamacy.generate.adapters import Applied
+    from llamacy.generate.adapters import Applied, Pairs
     from llamacy.generate.cache import CheckpointOptions
     from llamacy.generate.cancellation import Cancellation
     from llamacy.generate.job import Job
@@ -242,8 +242,10 @@ class Slots:
         with self._last_used() as sequence:
             return self.cache.snapshot(sequence)
 
-    def restore(self, snapshot: Snapshot) -> None:
-        """Let the sequence that was used least recently hold a snapshot.
+    def restore(self, snapshot: Snapshot, adapters: Pairs | None) -> None:
+        """Let the sequence that was used least recently hold a snapshot that was computed with these adapters.
+
+        None stands for those that the context applies.
 
         Raises
         ------
@@ -253,6 +255,8 @@ class Slots:
             Another thread reads a stream.
         """
         with self._least_used() as sequence:
+            if adapters is not None:
+                self.scheduler.set_adapters(adapters)
             self.cache.restore(sequence, snapshot)
 
     def save_session(self, path: StrPath) -> None:
@@ -269,8 +273,10 @@ class Slots:
             self.cache.check_savable(sequence)
             self._context.state.seq_save_file(path, sequence.seq_id, sequence.tokens)
 
-    def load_session(self, path: StrPath) -> int:
+    def load_session(self, path: StrPath, adapters: Pairs | None) -> int:
         """Let the sequence that was used least recently hold what is in a file of llama.cpp; return how many tokens.
+
+        It was computed with these adapters; None stands for those that the context applies.
 
         Raises
         ------
@@ -286,6 +292,8 @@ class Slots:
                 tokens = state.seq_load_file(path, sequence.seq_id, sequence.capacity)
                 return tokens if memory is None else tokens[: memory.seq_pos_max(sequence.seq_id) + 1]
 
+            if adapters is not None:
+                self.scheduler.set_adapters(adapters)
             self.scheduler.replace(sequence, restored)
             return len(sequence)
 
