@@ -219,7 +219,25 @@ def test_scale_that_is_no_finite_float_is_refused(llama, paths, scale):
     assert "more" not in llama.loras
 
 
-@pytest.mark.parametrize("lora", ["french", ["french"], [("french", 1.0)], 1, {"french": "1"}, {"french": True}])
+def test_list_of_dicts_and_the_name_that_forks_have_for_it_are_taken(llama, paths):
+    expected = expected_row({"french": 1.0, "poems": 0.5}, paths)
+    given = [{"name": "french"}, {"name": "poems", "scale": 0.5}]
+    for option in ({"lora": given}, {"active_loras": tuple(given)}):
+        assert np.abs(row_of(llama, **option)[0] - expected).max() < 1e-3
+    assert np.abs(row_of(llama, active_loras=[])[0] - expected_row({}, paths)).max() < 1e-3
+    with pytest.raises(AdapterError, match="twice"):
+        llama("x", lora=[{"name": "french"}, {"name": "french"}])
+    with pytest.raises(TypeError, match="twice"):
+        llama("x", lora={}, active_loras=[])
+
+
+@pytest.mark.parametrize(
+    "lora",
+    [
+        "french", ["french"], [("french", 1.0)], 1, {"french": "1"}, {"french": True}, [{}], [{"scale": 1.0}],
+        [{"name": "french", "weight": 1.0}], [{"name": "french", "scale": None}], iter([{"name": "french"}]),
+    ],
+)  # fmt: skip
 def test_lora_that_is_no_mapping_to_numbers_is_refused(llama, lora):
     with pytest.raises(TypeError):
         llama("x", lora=lora)

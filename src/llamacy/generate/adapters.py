@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from llamacy.core.model import Model
     from llamacy.types import StrPath
 
+    LoraScales = Mapping[str, float] | Sequence[Mapping[str, Any]]
     Pairs = tuple[tuple[LoraAdapter, float], ...]
 
 # the largest float32: llama.cpp keeps scales as such
@@ -154,7 +155,7 @@ class Adapters:
             raise AdapterError(f"there is no adapter {name!r}; {hint}")
         return found
 
-    def pairs(self, lora: Mapping[str, float] | None) -> Pairs:
+    def pairs(self, lora: LoraScales | None) -> Pairs:
         """Return the adapters that a request asks for, and their scales, for texts that no aLoRA can be invoked in.
 
         Raises
@@ -170,7 +171,7 @@ class Adapters:
                 raise AdapterError(f"{loaded.name!r} is an activated LoRA, which only a prompt can switch on")
         return tuple((loaded.adapter, scale) for loaded, scale in chosen if not loaded.alora_invocation_tokens)
 
-    def of_state(self, lora: Mapping[str, float] | None) -> Pairs | None:
+    def of_state(self, lora: LoraScales | None) -> Pairs | None:
         """Return what a state was computed with that a request goes on from; None when nothing is loaded.
 
         Raises
@@ -181,13 +182,14 @@ class Adapters:
         pairs = self.pairs(lora)
         return pairs if self._loaded else None
 
-    def applied(self, lora: Mapping[str, float] | None, prompt: Sequence[int]) -> Applied | None:
+    def applied(self, lora: LoraScales | None, prompt: Sequence[int]) -> Applied | None:
         """Return what a prompt is computed with; None when nothing is loaded, so that there is nothing to change.
 
         Parameters
         ----------
         lora
-            The scale of each adapter that the request wants; None for those that are applied by default.
+            The scale of each adapter that the request wants, by name, or as a list of dicts with `name` and `scale`;
+            None for those that are applied by default.
         prompt
             Token ids. An aLoRA is applied from the last place on where they are its invocation tokens.
 
@@ -230,15 +232,13 @@ class Adapters:
             if not context.closed and any(used is adapter for used, _ in context.adapters_lora)
         ]
 
-    def _chosen(self, lora: Mapping[str, float] | None) -> list[tuple[Lora, float]]:
+    def _chosen(self, lora: LoraScales | None) -> list[tuple[Lora, float]]:
         """Return adapters and scales in the order in which they were loaded, without those of scale 0."""
         all_loaded = self._loaded
         if lora is None:
             scales = {name: loaded.scale for name, loaded in all_loaded.items()}
-        elif isinstance(lora, Mapping):
-            scales = {self.find(name).name: checked_scale(name, scale) for name, scale in lora.items()}
         else:
-            raise TypeError(f"lora must be a mapping of names to scales, not {lora!r:.80}")
+            scales = {self.find(name).name: checked_scale(name, scale) for name, scale in _asked(lora).items()}
         return [(loaded, scales[name]) for name, loaded in all_loaded.items() if scales.get(name)]
 
 
@@ -256,6 +256,30 @@ def checked_scale(name: str, scale: Any) -> float:
     if not -_MOST <= number <= _MOST:
         raise AdapterError(f"the scale of {name!r} must be a finite number, not {scale}")
     return number
+
+
+def _asked(lora: Any) -> Mapping[str, Any]:
+    """Return the scales that a request asks for by name; in a list of dicts each has a name and a scale.
+
+    Raises
+    ------
+    AdapterError
+        A name is in it twice.
+    TypeError
+        It is something else.
+    """
+    if isinstance(lora, Mapping):
+        return lora
+    scales: dict[str, Any] = {}
+    for item in lora if isinstance(lora, (list, tuple)) else [lora]:
+        if not isinstance(item, Mapping) or not {"name"} <= item.keys() <= {"name", "scale"}:
+            raise TypeError(
+                f"lora must be a mapping of names to scales, or a list of dicts with name and scale, not {lora!r:.80}"
+            )
+        if item["name"] in scales:
+            raise AdapterError(f"the adapter {item['name']!r} is given twice; add up its scales")
+        scales[item["name"]] = item.get("scale", 1.0)
+    return scales
 
 
 def several(lora_path: Any, lora_scale: float) -> list[tuple[Any, float]]:
