@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING
 from llamacy.core.scheduler import Scheduler
 from llamacy.core.sequence import Sequence as _Sequence
 from llamacy.core.stream import TokenStream
-from llamacy.errors import ClosedError, ConcurrentUseError, ContextLengthError, InUseError, MemoryOperationError
+from llamacy.errors import (
+    ClosedError,
+    ConcurrentUseError,
+    ContextLengthError,
+    InUseError,
+    InvalidBatchError,
+    MemoryOperationError,
+)
 from llamacy.generate.constraint import grammar_sampler
 
 if TYPE_CHECKING:
@@ -225,6 +232,11 @@ class Slots:
             )
         if self._context.closed:
             raise ClosedError("this Llama is closed")
+        if self._context.memory is None:
+            raise InvalidBatchError(
+                f"models of the architecture {self._context.model.architecture!r} have no memory, so they can't "
+                "generate text token by token; embed() makes vectors of texts"
+            )
         self.check_lengths(jobs)
 
     def _chain(self, job: Job) -> SamplerChain | None:
