@@ -51,7 +51,9 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5, help="of all processes in turn (default 5)")
     arguments = parser.parse_args()
     kept = True
-    lines = [("model", "against", "texts/s", "llamacy texts/s", "times as fast", "promise", "cosine", "")]
+    lines: list[tuple[str, ...]] = [
+        ("model", "against", "texts/s", "llamacy texts/s", "times as fast", "promise", "cosine", "")
+    ]
     with tempfile.TemporaryDirectory() as folder:
         texts = Path(folder) / "texts.txt"
         texts.write_text("\n".join(sentences(arguments.texts)) + "\n", encoding="utf-8")

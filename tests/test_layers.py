@@ -20,7 +20,7 @@ CORE_ORDER = [
     {"_architectures", "_handle", "_callback", "_status", "_children", "_abort", "_replace", "log"},
     {"backend", "params", "gguf", "gguf_values", "gguf_tensors", "gguf_views", "gguf_header", "model_checks"},
     {"_loading", "model", "vocab", "imatrix", "quantize", "quantize_data", "quantize_run"},
-    {"batch", "candidates", "logprobs", "logits_function"},
+    {"batch", "candidates", "logprobs", "logits_function", "packing", "vectors"},
     {
         "_context_life",
         "_observers",
@@ -50,7 +50,7 @@ CORE_ORDER = [
         "reasoning_budget",
         "backend_sampling",
     },
-    {"text", "sequence", "_step", "scheduler", "mtmd", "audio"},
+    {"text", "sequence", "_step", "scheduler", "embedder", "mtmd", "audio"},
     {"stream"},
 ]
 

@@ -1,4 +1,4 @@
-"""The measured side of bench_embed in Python: llamacy, llama-cpp-python or PyTorch, by the protocol of native/embed.cpp.
+"""The measured side of bench_embed in Python: llamacy, a peer, or PyTorch, by the protocol of native/embed.cpp.
 
 Arguments: the name, the model (for PyTorch the folder of a sentence-transformers model), the most tokens of a text, and
 the file of texts.

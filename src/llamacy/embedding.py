@@ -67,8 +67,10 @@ class Embedding(RankingModel):
         The model can't be loaded.
     ContextCreateError
         The context can't be created, in most cases for want of memory.
+    PoolingError
+        The model can't pool like that.
     TypeError, ValueError
-        A parameter is wrong or does not exist, or the model can't pool like that.
+        A parameter is wrong or does not exist.
 
     Thread safety: calls of several threads take turns; `abort` stops the one that runs.
     """
@@ -90,6 +92,12 @@ class Embedding(RankingModel):
         verbose: bool = False,
         **params: Any,
     ) -> None:
+        self._arguments = {
+            "n_ctx": n_ctx, "n_batch": n_batch, "n_ubatch": n_ubatch, "n_threads": n_threads,
+            "n_threads_batch": n_threads_batch, "pooling_type": pooling_type, "query_prefix": query_prefix,
+            "document_prefix": document_prefix, "lora_path": lora_path, "lora_scale": lora_scale, "verbose": verbose,
+            **params,
+        }  # fmt: skip
         if verbose:
             log_to_stderr()
         self._prefixes = Prefixes(query_prefix, document_prefix)
@@ -311,6 +319,15 @@ class Embedding(RankingModel):
     def __exit__(self, *exc_info: object) -> None:
         self.close()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle what it was made with: loading it loads the model anew."""
+        path = self._model.path
+        if not self._owns_model or path is None:
+            raise TypeError(
+                "an Embedding of a model that was handed in can't be pickled; make it with the path of the model"
+            )
+        return _make, (path, self._arguments)
+
     def __repr__(self) -> str:
         if self.closed:
             return "<Embedding closed>"
@@ -338,3 +355,7 @@ class Embedding(RankingModel):
 
             self._worker = Worker()
         return await self._worker.call(request)
+
+
+def _make(model_path: str, arguments: dict[str, Any]) -> Embedding:
+    return Embedding(model_path, **arguments)

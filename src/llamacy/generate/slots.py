@@ -16,6 +16,7 @@ from llamacy.errors import (
     ConcurrentUseError,
     ContextLengthError,
     InUseError,
+    InvalidBatchError,
     MemoryOperationError,
 )
 from llamacy.generate.cache import PromptCache
@@ -383,6 +384,11 @@ class Slots:
             )
         if self._context.closed:
             raise ClosedError("this Llama is closed")
+        if self._context.memory is None:
+            raise InvalidBatchError(
+                f"models of the architecture {self._context.model.architecture!r} have no memory, so they can't "
+                "generate text token by token; embed() makes vectors of texts"
+            )
         self.check_lengths(jobs)
 
     def _chain(self, job: Job) -> SamplerChain | None:

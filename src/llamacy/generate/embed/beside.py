@@ -29,6 +29,7 @@ class EmbeddingBeside(LoadedModel):
     _embedding: EmbeddingEngine | None = None
 
     def _make_context(self, n_ctx: int | None, params: dict[str, Any]) -> tuple[Context, int]:
+        self._embedding_lock = threading.Lock()  # two threads may come first
         params = dict(params)
         at_once = params.pop("embeddings", False)
         self._embedding_arguments = n_ctx, {name: params[name] for name in params if name not in _NOT_SHARED}
@@ -92,8 +93,10 @@ class EmbeddingBeside(LoadedModel):
             As there.
         ContextCreateError
             The context can't be created.
+        PoolingError
+            The model can't pool as `pooling_type` says.
         TypeError, ValueError
-            An option is wrong, or the model can't pool as `pooling_type` says.
+            An option is wrong.
         """
         request = EmbeddingRequest(self._embeddings(), normalize, truncate, prompt, dimensions, lora=lora)
         vectors = request.embed(input, progress=progress)
@@ -129,7 +132,8 @@ class EmbeddingBeside(LoadedModel):
     def _embeddings(self) -> EmbeddingEngine:
         if self.closed:
             raise ClosedError(f"this {type(self).__name__} is closed")
-        return self._make_embeddings() if self._embedding is None else self._embedding
+        with self._embedding_lock:
+            return self._make_embeddings() if self._embedding is None else self._embedding
 
     def _abort_embeddings(self) -> None:
         if self._embedding is not None:

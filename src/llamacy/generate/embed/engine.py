@@ -75,7 +75,7 @@ class EmbeddingEngine:
 
     Raises
     ------
-    ContextCreateError, TypeError, ValueError
+    ContextCreateError, PoolingError, TypeError, ValueError
         A parameter is wrong, or the model can't do it.
 
     Thread safety: calls of several threads take turns; `abort` stops the one that runs.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from llamacy.core.gguf import Gguf
-from llamacy.errors import GgufError
+from llamacy.errors import GgufError, PoolingError
 from llamacy.types import PoolingType
 
 if TYPE_CHECKING:
@@ -27,11 +27,11 @@ def check_pooling(model: Model, pooling_type: PoolingType) -> None:
 
     Raises
     ------
-    ValueError
+    PoolingError
         It is that of a classification head, but there is none.
     """
     if pooling_type == PoolingType.RANK and not _has_head(model):
-        raise ValueError(
+        raise PoolingError(
             "pooling_type 'rank' needs a model with a classification head, which this one has not; it is for rerankers "
             "and classifiers"
         )
