@@ -1,9 +1,9 @@
 """What BERT's tokenizer does to a text before it looks for word pieces.
 
 llama.cpp's own version of it differs from the one that models were trained with. Of a letter that decomposes into
-several it keeps the first one, which loses most of a Korean word. It drops the vowel signs of Indian scripts, which are spacing
-marks and no accents; takes vertical tabs and form feeds for spaces; and cuts words of any length into pieces. So models
-are loaded with its removal of accents turned off, and `Vocab` prepares texts here.
+several it keeps the first one, which loses most of a Korean word. It drops the vowel signs of Indian scripts, which are
+spacing marks and no accents; takes vertical tabs and form feeds for spaces; and cuts words of any length into pieces.
+So models are loaded with its removal of accents turned off, and `Vocab` prepares texts here.
 """
 
 from __future__ import annotations
