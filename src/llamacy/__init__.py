@@ -33,7 +33,7 @@ _HOMES = {
         "DownloadError EncodeError GgufError GrammarError GrammarSyntaxError InUseError "
         "IncompatibleCheckpointError InvalidBatchError LlamacyError LoadCancelledError "
         "MemoryOperationError MemorySlotError ModelFormatError ModelLoadError ModelNotFoundError "
-        "ModelSaveError OutputError QuantizeCancelledError QuantizeError RegexError RegexSyntaxError "
+        "ModelSaveError OutputError PoolingError QuantizeCancelledError QuantizeError RegexError RegexSyntaxError "
         "RegexUnsupportedError SamplerError SchemaError SchemaRelaxedWarning StaleCheckpointError "
         "StateError TokenizeError UnsatisfiableSchemaError UnsupportedSchemaError"
     ),

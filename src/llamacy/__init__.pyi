@@ -51,6 +51,7 @@ from llamacy.errors import ModelLoadError as ModelLoadError
 from llamacy.errors import ModelNotFoundError as ModelNotFoundError
 from llamacy.errors import ModelSaveError as ModelSaveError
 from llamacy.errors import OutputError as OutputError
+from llamacy.errors import PoolingError as PoolingError
 from llamacy.errors import QuantizeCancelledError as QuantizeCancelledError
 from llamacy.errors import QuantizeError as QuantizeError
 from llamacy.errors import RegexError as RegexError

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from llamacy.generate.embed.engine import EmbeddingEngine
 from llamacy.generate.embed.prefixes import Prefixes
 from llamacy.generate.embed.requests import EmbeddingRequest
-from llamacy.generate.loaded import LoadedModel
 from llamacy.generate.native_log import log_to_stderr
+from llamacy.generate.rank.model import RankingModel
 
 if TYPE_CHECKING:
     from llamacy.core.context import Context
@@ -27,7 +28,7 @@ _Item = TypeVar("_Item")
 __all__ = ["Embedding"]
 
 
-class Embedding(LoadedModel):
+class Embedding(RankingModel):
     """A model that is ready to make vectors of texts.
 
     Many texts are computed at once, in the order of their length; what is returned is in the order in which they were
@@ -53,7 +54,7 @@ class Embedding(LoadedModel):
         What the model wants before each query and document (its page says so, its file doesn't), for ``prompt="query"``
         and ``prompt="document"``; an empty text when it wants none.
     lora_path, lora_scale
-        A LoRA adapter for all texts, and its scale.
+        A LoRA adapter for all texts, and its scale; or several paths, or pairs of a path and a scale.
     verbose
         Show llama.cpp's log on standard error, unless `logging` is set up to do something else with it.
     **params
@@ -84,7 +85,7 @@ class Embedding(LoadedModel):
         pooling_type: PoolingType | int | str | None = None,
         query_prefix: str | None = None,
         document_prefix: str | None = None,
-        lora_path: StrPath | None = None,
+        lora_path: StrPath | Sequence[StrPath | tuple[StrPath, float]] | None = None,
         lora_scale: float = 1.0,
         verbose: bool = False,
         **params: Any,
@@ -103,6 +104,8 @@ class Embedding(LoadedModel):
     def _make_context(self, n_ctx: int | None, params: dict[str, Any]) -> tuple[Context, int]:
         self._engine = EmbeddingEngine(self._model, n_ctx, params)
         self._engine.replaced = self._replace_context
+        self._engine.adapters = lambda: self._adapters.pairs(None)
+        self._engine.control_vector = lambda: self._control_vector
         return self._engine.context, self._engine.n_most
 
     def _replace_context(self, context: Context) -> None:
@@ -292,6 +295,7 @@ class Embedding(LoadedModel):
         self._engine.close()
         if self._worker is not None:
             self._worker.close()
+        self._adapters.close()
         self._close_model()
 
     def __enter__(self) -> Embedding:
@@ -307,6 +311,9 @@ class Embedding(LoadedModel):
             f"<Embedding {self._model.description!r} n_ctx={self._n_ctx} n_embd={self.n_embd} "
             f"pooling_type={self.pooling_type.name}>"
         )
+
+    def _works(self) -> list[tuple[threading.RLock, Callable[[], bool]]]:
+        return [*super()._works(), (self._engine.lock, lambda: self._engine.running)]
 
     def _request(
         self, normalize: Normalization, truncate: bool, prompt: str | None, dimensions: int | None

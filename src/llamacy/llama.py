@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -63,7 +64,8 @@ class Llama(EmbeddingBeside):
     spm_infill
         With a suffix, give the model the suffix first.
     lora_path, lora_scale
-        A LoRA adapter for all requests, and its scale.
+        A LoRA adapter for requests that don't say which ones they want, and its scale; or several paths, or pairs of a
+        path and a scale. `load_lora` loads further ones.
     verbose
         Show llama.cpp's log on standard error, unless `logging` is set up to do something else with it.
     **params
@@ -103,7 +105,7 @@ class Llama(EmbeddingBeside):
         chat_template: StrPath | None = None,
         chat_template_name: str | None = None,
         spm_infill: bool = False,
-        lora_path: StrPath | None = None,
+        lora_path: StrPath | Sequence[StrPath | tuple[StrPath, float]] | None = None,
         lora_scale: float = 1.0,
         verbose: bool = False,
         **params: Any,
@@ -122,10 +124,13 @@ class Llama(EmbeddingBeside):
             self._templates = Templates(
                 self._model, chat_format=chat_format, chat_template=chat_template, name=chat_template_name
             )
-            self._engine = Engine(self._context, self._n_ctx, context_shift=context_shift, n_keep=n_keep)
+            self._engine = Engine(
+                self._context, self._n_ctx, context_shift=context_shift, n_keep=n_keep, adapters=self._adapters
+            )
         except BaseException:
             self._close_embeddings()
             self._context.close()
+            self._adapters.close()
             self._close_model()
             raise
         self._seed = seed
@@ -517,6 +522,7 @@ class Llama(EmbeddingBeside):
                 slots.lock.release()
         if self._worker is not None:
             self._worker.close()
+        self._adapters.close()
         self._close_model()
 
     def __enter__(self) -> Llama:
@@ -531,13 +537,17 @@ class Llama(EmbeddingBeside):
                 raise
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle what it was made with: loading it loads the model anew."""
+        """Pickle what it was made with: loading it loads the model anew, and adapters that were given then."""
         path = self._model.path
         if not self._owns_model or path is None:
             raise TypeError(
                 "a Llama of a model that was handed in can't be pickled; make it with the path of the model"
             )
         return _make, (path, self._arguments)
+
+    def _works(self) -> list[tuple[threading.RLock, Callable[[], bool]]]:
+        slots = self._engine.slots
+        return [*super()._works(), (slots.lock, lambda: slots.in_use)]
 
     def _chat(self, arguments: dict[str, Any], messages: Sequence[Any], model_name: str | None) -> ChatRequest:
         arguments = renamed(

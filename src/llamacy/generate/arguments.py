@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         timeout_s: float | None
         cache_prompt: bool
         truncate_prompt: bool
+        lora: Mapping[str, float] | None
 
     class RequestArguments(_RequestArguments, FurtherSamplingArguments, total=False):
         """Keyword arguments that every completion takes beside those in its signature."""
@@ -78,6 +79,9 @@ class RequestOptions:
         those of a prompt that is computed as a whole.
     truncate_prompt
         Leave out the middle of a prompt that is too long.
+    lora
+        The LoRA adapters to apply, by name, with their scales; no other one is applied. None for those that are applied
+        by default.
     """
 
     grammar: Grammar | None = None
@@ -87,6 +91,7 @@ class RequestOptions:
     timeout_s: float | None = None
     cache_prompt: bool = True
     truncate_prompt: bool = False
+    lora: Mapping[str, float] | None = None
 
     def __post_init__(self) -> None:
         if self.grammar_first and self.grammar is None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from llamacy.core.context import Context
     from llamacy.core.sampler import SamplerChain
+    from llamacy.generate.adapters import Applied
     from llamacy.generate.cancellation import Cancellation
     from llamacy.generate.job import Job
 
@@ -52,9 +53,14 @@ class Slots:
         """Tokens that prompt and completion may have together."""
         return self._sequences[0].capacity
 
+    @property
+    def in_use(self) -> bool:
+        """Whether a request has sequences, be it that it waits for its stream to be read."""
+        return bool(self._in_use)
+
     def n_fitting(self, jobs: Sequence[Job]) -> int:
         """Return how many of these jobs, from the first on, can run at once; it is at least one."""
-        n_most = min(len(jobs), len(self._sequences))
+        n_most = min(len(jobs), len(self._sequences), _n_alike(jobs))
         if not self._shared:
             return n_most
         n_tokens, prompts = 0, set()
@@ -253,6 +259,12 @@ class Slots:
     def _hold_prompts(self, jobs: Sequence[Job], sequences: list[_Sequence]) -> None:
         """Let each sequence hold the prompt of its job; a prompt of several jobs is computed once."""
         scheduler = self.scheduler
+        applied = jobs[0].applied
+        if applied is not None and applied.n_before:
+            self._hold_before(jobs[0], sequences[0], applied)
+            return
+        if applied is not None:
+            scheduler.set_adapters(applied.pairs)
         groups: dict[int, list[tuple[Job, _Sequence]]] = {}
         for job, sequence in zip(jobs, sequences, strict=True):
             groups.setdefault(id(job.prompt), []).append((job, sequence))
@@ -270,6 +282,21 @@ class Slots:
         for group in shared:
             for job, sequence in group:
                 sequence.extend(job.prompt[-1:])
+
+    def _hold_before(self, job: Job, sequence: _Sequence, applied: Applied) -> None:
+        """Let a sequence hold a prompt whose beginning is computed with fewer adapters than the rest."""
+        scheduler, n = self.scheduler, applied.n_before
+        scheduler.set_adapters(applied.before)
+        if not job.cache_prompt or job.scores_prompt:
+            scheduler.reset(sequence)
+        job.n_cached = scheduler.resume(sequence, job.prompt[:n])
+        if job.scores_prompt:
+            sequence.prompt_logprobs = job.prompt_logprobs
+        self._compute(sequence)
+        if job.scores_prompt and job.prompt_logprobs is not None:
+            job.prompt_logprobs.append(self._context.outputs.logits(), job.prompt[n])
+        scheduler.set_adapters(applied.pairs, [sequence])
+        sequence.extend(job.prompt[n:])
 
     def _share(self, group: list[tuple[Job, _Sequence]]) -> None:
         """Compute the prompt that the first sequence holds, and let the others hold it too."""
@@ -301,6 +328,14 @@ def _n_common(sequence: _Sequence, prompt: array[int]) -> int:
     n = min(sequence.n_past, len(prompt))
     unequal = np.flatnonzero(np.asarray(sequence)[:n] != np.asarray(prompt)[:n])
     return int(unequal[0]) if len(unequal) else n
+
+
+def _n_alike(jobs: Sequence[Job]) -> int:
+    """Return how many jobs, from the first on, may share decodes: those that are computed with the same adapters."""
+    first = jobs[0].applied
+    if first is not None and first.n_before:
+        return 1
+    return next((n for n, job in enumerate(jobs) if job.applied != first), len(jobs))
 
 
 def _is_alive(thread: int) -> bool:

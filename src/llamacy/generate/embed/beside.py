@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import threading
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from llamacy.errors import ClosedError
@@ -36,11 +37,25 @@ class EmbeddingBeside(LoadedModel):
         made = super()._make_context(n_ctx, params)
         if at_once:
             try:
-                self._embedding = EmbeddingEngine(self._model, *self._embedding_arguments)
+                self._make_embeddings()
             except BaseException:
                 made[0].close()
                 raise
         return made
+
+    def _make_embeddings(self) -> EmbeddingEngine:
+        engine = EmbeddingEngine(self._model, *self._embedding_arguments)
+        engine.adapters = lambda: self._adapters.pairs(None)
+        engine.control_vector = lambda: self._control_vector
+        self._embedding = engine
+        return engine
+
+    def _contexts(self) -> list[Context]:
+        return [*super()._contexts(), *([] if self._embedding is None else [self._embedding.context])]
+
+    def _works(self) -> list[tuple[threading.RLock, Callable[[], bool]]]:
+        engine = self._embedding
+        return [*super()._works(), *([] if engine is None else [(engine.lock, lambda: engine.running)])]
 
     def embed(
         self,
@@ -112,9 +127,7 @@ class EmbeddingBeside(LoadedModel):
     def _embeddings(self) -> EmbeddingEngine:
         if self.closed:
             raise ClosedError(f"this {type(self).__name__} is closed")
-        if self._embedding is None:
-            self._embedding = EmbeddingEngine(self._model, *self._embedding_arguments)
-        return self._embedding
+        return self._make_embeddings() if self._embedding is None else self._embedding
 
     def _abort_embeddings(self) -> None:
         if self._embedding is not None:

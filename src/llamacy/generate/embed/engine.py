@@ -234,6 +234,11 @@ class EmbeddingEngine:
             self.lock.release()
 
     @property
+    def running(self) -> bool:
+        """Whether it computes now."""
+        return self._running
+
+    @property
     def closed(self) -> bool:
         """Whether `close` was called."""
         return self.context.closed
