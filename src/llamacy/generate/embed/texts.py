@@ -92,8 +92,8 @@ class TextTokens:
     def _cut(self, tokens: array[int], index: int) -> array[int]:
         if not self._truncate:
             raise ContextLengthError(
-                f"text {index} has {len(tokens)} tokens, but at most {self._n_most} can be computed; shorten it, let it "
-                "be cut (truncate=True), or use a larger n_ctx where the model allows one",
+                f"text {index} has {len(tokens)} tokens, but at most {self._n_most} can be computed; shorten it, let "
+                "it be cut (truncate=True), or use a larger n_ctx where the model allows one",
                 n_prompt=len(tokens),
                 n_ctx=self._n_most,
             )
