@@ -14,6 +14,7 @@ from tests.helpers import models
 from tests.helpers.compute import EXACT
 from tests.helpers.process import rss_bytes
 from tests.helpers.reference import lora_deltas
+from tests.helpers.rewrite import rewrite
 
 TARGETS = ("attn_q", "attn_v", "ffn_down")
 TEXT = "The capital of France is"
@@ -54,22 +55,12 @@ def test_scale_of_zero_equals_the_base_exactly_and_one_differs(closing, smollm2_
 
 def write_merged(path: Path, base: Path, deltas: dict[str, np.ndarray]) -> Path:
     """Write a model with F32 weights and `deltas` added to them."""
-    reader = gguf.GGUFReader(base)
-    writer = gguf.GGUFWriter(path, reader.fields["general.architecture"].contents())
-    for name, field in reader.fields.items():
-        if name.startswith("GGUF.") or name in ("general.architecture", "general.file_type"):
-            continue
-        sub_type = field.types[-1] if field.types[0] == gguf.GGUFValueType.ARRAY else None
-        writer.add_key_value(name, field.contents(), field.types[0], sub_type=sub_type)
-    for tensor in reader.tensors:
+
+    def merged(name, tensor):
         weights = gguf.quants.dequantize(tensor.data, tensor.tensor_type).astype(np.float64)
-        weights = weights.reshape([int(n) for n in reversed(tensor.shape)])
-        writer.add_tensor(tensor.name, (weights + deltas.get(tensor.name, 0)).astype(np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
+        return (weights.reshape([int(n) for n in reversed(tensor.shape)]) + deltas.get(name, 0)).astype(np.float32)
+
+    return rewrite(path, base, {"general.file_type": None}, merged)
 
 
 def test_two_at_once_equal_the_merged_weights(closing, smollm2_path, paths, tmp_path):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from llamacy.generate.embed.engine import EmbeddingEngine
@@ -67,8 +67,10 @@ class Embedding(RankingModel):
         The model can't be loaded.
     ContextCreateError
         The context can't be created, in most cases for want of memory.
+    PoolingError
+        The model can't pool like that.
     TypeError, ValueError
-        A parameter is wrong or does not exist, or the model can't pool like that.
+        A parameter is wrong or does not exist.
 
     Thread safety: calls of several threads take turns; `abort` stops the one that runs.
     """
@@ -90,6 +92,12 @@ class Embedding(RankingModel):
         verbose: bool = False,
         **params: Any,
     ) -> None:
+        self._arguments = {
+            "n_ctx": n_ctx, "n_batch": n_batch, "n_ubatch": n_ubatch, "n_threads": n_threads,
+            "n_threads_batch": n_threads_batch, "pooling_type": pooling_type, "query_prefix": query_prefix,
+            "document_prefix": document_prefix, "lora_path": lora_path, "lora_scale": lora_scale, "verbose": verbose,
+            **params,
+        }  # fmt: skip
         if verbose:
             log_to_stderr()
         self._prefixes = Prefixes(query_prefix, document_prefix)
@@ -104,7 +112,7 @@ class Embedding(RankingModel):
     def _make_context(self, n_ctx: int | None, params: dict[str, Any]) -> tuple[Context, int]:
         self._engine = EmbeddingEngine(self._model, n_ctx, params)
         self._engine.replaced = self._replace_context
-        self._engine.adapters = lambda: self._adapters.pairs(None)
+        self._engine.adapters = lambda lora: self._adapters.pairs(lora)
         self._engine.control_vector = lambda: self._control_vector
         return self._engine.context, self._engine.n_most
 
@@ -121,6 +129,7 @@ class Embedding(RankingModel):
         truncate: bool = False,
         prompt: str | None = None,
         dimensions: int | None = None,
+        lora: Mapping[str, float] | None = None,
         progress: bool = False,
         return_count: bool = False,
     ) -> Any:
@@ -143,6 +152,8 @@ class Embedding(RankingModel):
             ``"document"``).
         dimensions
             Keep only so many numbers from the beginning, before normalising (for models trained like that).
+        lora
+            The LoRA adapters to apply, by name, with their scales; by default those that are applied to all texts.
         progress
             Show a bar on standard error.
         return_count
@@ -160,6 +171,8 @@ class Embedding(RankingModel):
         ------
         ContextLengthError
             A text has more tokens than fit; the message has its index and both numbers.
+        AdapterError
+            There is no adapter of a name, or it is an activated LoRA.
         DecodeAbortedError
             `abort` was called.
         DecodeError, EncodeError, OutputError
@@ -167,7 +180,7 @@ class Embedding(RankingModel):
         TokenizeError, TypeError, ValueError
             A text can't be converted, or an option is wrong.
         """
-        request = self._request(normalize, truncate, prompt, dimensions)
+        request = self._request(normalize, truncate, prompt, dimensions, lora)
         vectors = request.embed(input, progress=progress)
         return (vectors, request.n_tokens) if return_count else vectors
 
@@ -179,6 +192,7 @@ class Embedding(RankingModel):
         truncate: bool = False,
         prompt: str | None = None,
         dimensions: int | None = None,
+        lora: Mapping[str, float] | None = None,
         progress: bool = False,
     ) -> Iterator[tuple[int, Any]]:
         """Return an iterator of the vectors of any number of texts, which takes constant memory.
@@ -187,7 +201,7 @@ class Embedding(RankingModel):
         ----------
         texts
             Texts or tokens; read as they are needed.
-        normalize, truncate, prompt, dimensions, progress
+        normalize, truncate, prompt, dimensions, lora, progress
             As for `embed`.
 
         Yields
@@ -204,7 +218,7 @@ class Embedding(RankingModel):
 
         Thread safety: between two steps other calls may run.
         """
-        return self._request(normalize, truncate, prompt, dimensions).batches(texts, progress=progress)
+        return self._request(normalize, truncate, prompt, dimensions, lora).batches(texts, progress=progress)
 
     def create_embedding(
         self,
@@ -216,12 +230,13 @@ class Embedding(RankingModel):
         normalize: Normalization = True,
         truncate: bool = False,
         prompt: str | None = None,
+        lora: Mapping[str, float] | None = None,
     ) -> CreateEmbeddingResponse:
         """Return the vectors of texts in the shape of OpenAI's embeddings.
 
         Parameters
         ----------
-        input, dimensions, normalize, truncate, prompt
+        input, dimensions, normalize, truncate, prompt, lora
             As for `embed`.
         model
             Name that the response shows; the model's own by default.
@@ -238,7 +253,7 @@ class Embedding(RankingModel):
         ContextLengthError, DecodeError, EncodeError, OutputError, TokenizeError, TypeError, ValueError
             As for `embed`.
         """
-        request = self._request(normalize, truncate, prompt, dimensions)
+        request = self._request(normalize, truncate, prompt, dimensions, lora)
         return request.response(input, model, encoding_format)
 
     # without blocking an event loop
@@ -304,6 +319,15 @@ class Embedding(RankingModel):
     def __exit__(self, *exc_info: object) -> None:
         self.close()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle what it was made with: loading it loads the model anew."""
+        path = self._model.path
+        if not self._owns_model or path is None:
+            raise TypeError(
+                "an Embedding of a model that was handed in can't be pickled; make it with the path of the model"
+            )
+        return _make, (path, self._arguments)
+
     def __repr__(self) -> str:
         if self.closed:
             return "<Embedding closed>"
@@ -316,9 +340,14 @@ class Embedding(RankingModel):
         return [*super()._works(), (self._engine.lock, lambda: self._engine.running)]
 
     def _request(
-        self, normalize: Normalization, truncate: bool, prompt: str | None, dimensions: int | None
+        self,
+        normalize: Normalization,
+        truncate: bool,
+        prompt: str | None,
+        dimensions: int | None,
+        lora: Mapping[str, float] | None,
     ) -> EmbeddingRequest:
-        return EmbeddingRequest(self._engine, normalize, truncate, prompt, dimensions, self._prefixes)
+        return EmbeddingRequest(self._engine, normalize, truncate, prompt, dimensions, self._prefixes, lora)
 
     async def _awaited(self, request: Callable[[], _Item]) -> _Item:
         if self._worker is None:
@@ -326,3 +355,7 @@ class Embedding(RankingModel):
 
             self._worker = Worker()
         return await self._worker.call(request)
+
+
+def _make(model_path: str, arguments: dict[str, Any]) -> Embedding:
+    return Embedding(model_path, **arguments)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from llamacy.cli.common import (
     DEFAULT_EMBEDDING_MODEL,
@@ -26,6 +26,7 @@ from llamacy.errors import LlamacyError
 from llamacy.types import PoolingType
 
 if TYPE_CHECKING:
+    from llamacy import Embedding
     from llamacy.cli.rows.job import RowJob
 
 # Parameters of `Embedding` that errors may speak of, and the options that set them.
@@ -120,7 +121,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 @contextmanager
-def _engine(arguments: argparse.Namespace, model: Path) -> Iterator[Any]:
+def _engine(arguments: argparse.Namespace, model: Path) -> Iterator[Embedding]:
     from llamacy import Embedding
 
     with Embedding(

@@ -16,6 +16,7 @@ from llamacy.errors import (
     ConcurrentUseError,
     ContextLengthError,
     InUseError,
+    InvalidBatchError,
     MemoryOperationError,
 )
 from llamacy.generate.cache import PromptCache
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from llamacy.checkpoint.store import Store
     from llamacy.core.context import Context
     from llamacy.core.sampler import SamplerChain
-    from llamacy.generate.adapters import Applied
+    from llamacy.generate.adapters import Applied, Pairs
     from llamacy.generate.cache import CheckpointOptions
     from llamacy.generate.cancellation import Cancellation
     from llamacy.generate.job import Job
@@ -242,8 +243,10 @@ class Slots:
         with self._last_used() as sequence:
             return self.cache.snapshot(sequence)
 
-    def restore(self, snapshot: Snapshot) -> None:
-        """Let the sequence that was used least recently hold a snapshot.
+    def restore(self, snapshot: Snapshot, adapters: Pairs | None) -> None:
+        """Let the sequence that was used least recently hold a snapshot that was computed with these adapters.
+
+        None stands for those that the context applies.
 
         Raises
         ------
@@ -253,6 +256,8 @@ class Slots:
             Another thread reads a stream.
         """
         with self._least_used() as sequence:
+            if adapters is not None:
+                self.scheduler.set_adapters(adapters)
             self.cache.restore(sequence, snapshot)
 
     def save_session(self, path: StrPath) -> None:
@@ -269,8 +274,10 @@ class Slots:
             self.cache.check_savable(sequence)
             self._context.state.seq_save_file(path, sequence.seq_id, sequence.tokens)
 
-    def load_session(self, path: StrPath) -> int:
+    def load_session(self, path: StrPath, adapters: Pairs | None) -> int:
         """Let the sequence that was used least recently hold what is in a file of llama.cpp; return how many tokens.
+
+        It was computed with these adapters; None stands for those that the context applies.
 
         Raises
         ------
@@ -286,6 +293,8 @@ class Slots:
                 tokens = state.seq_load_file(path, sequence.seq_id, sequence.capacity)
                 return tokens if memory is None else tokens[: memory.seq_pos_max(sequence.seq_id) + 1]
 
+            if adapters is not None:
+                self.scheduler.set_adapters(adapters)
             self.scheduler.replace(sequence, restored)
             return len(sequence)
 
@@ -375,6 +384,11 @@ class Slots:
             )
         if self._context.closed:
             raise ClosedError("this Llama is closed")
+        if self._context.memory is None:
+            raise InvalidBatchError(
+                f"models of the architecture {self._context.model.architecture!r} have no memory, so they can't "
+                "generate text token by token; embed() makes vectors of texts"
+            )
         self.check_lengths(jobs)
 
     def _chain(self, job: Job) -> SamplerChain | None:

@@ -18,7 +18,6 @@ from llamacy.types import FileType, GgufType, PoolingType
 
 _SPECIALS = {
     "bos": "[CLS]",
-    "eos": "[SEP]",
     "seperator": "[SEP]",  # spelled so in the format
     "unknown": "[UNK]",
     "padding": "[PAD]",
@@ -144,7 +143,6 @@ def _metadata(config: dict[str, Any], name: str, pooling: PoolingType, half: boo
         "tokenizer.ggml.pre": "default",
         "tokenizer.ggml.token_type_count": config["type_vocab_size"],
         "tokenizer.ggml.add_bos_token": True,
-        "tokenizer.ggml.add_eos_token": True,
     }
 
 

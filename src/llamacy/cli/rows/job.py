@@ -54,7 +54,7 @@ class RowJob:
         name: str,
         options: Mapping[str, Any],
     ) -> None:
-        path = None if arguments.input is None or str(arguments.input) == "-" else arguments.input
+        path = input_path(arguments)
         target: Path | None = arguments.output
         if target is None and (arguments.resume or arguments.force):
             raise CommandError("--resume and --force are for a file: name it with -o.")
@@ -123,6 +123,12 @@ class RowJob:
     def finish(self) -> None:
         """Give the output its name."""
         self._writer.finish()
+
+
+def input_path(arguments: argparse.Namespace) -> Path | None:
+    """Return the file to read, or None for standard input."""
+    path: Path | None = arguments.input
+    return None if path is None or str(path) == "-" else path
 
 
 def portions(rows: Iterator[Row]) -> Iterator[list[Row]]:

@@ -98,6 +98,7 @@ def make_writer(kind: str, name: str, part: PartFile | None, source: Source, kee
     CommandError
         The format has no room for fields, or would need to read the input twice and can't.
     """
+    check_kept(keep, name)
     if kind == "jsonl" or part is None:
         return JsonWriter(name, part)
     if kind == "npy":
@@ -125,8 +126,7 @@ class JsonWriter:
         """Write a line for each row."""
         lines = []
         for value, row in zip(values, rows, strict=True):
-            start = json.dumps({"index": self._index, **row.kept}, ensure_ascii=False, default=_plain)
-            lines.append(f"{start[:-1]}, {self._name}: {_numbers(value)}}}\n")
+            lines.append(f"{json_start(self._index, row.kept)}, {self._name}: {_numbers(value)}}}\n")
             self._index += 1
         data = "".join(lines).encode("utf-8", "surrogatepass")
         if self._part is None:
@@ -175,8 +175,6 @@ class ParquetWriter:
         self._source = source
         self._keep = tuple(keep)
         self._shape: tuple[int, ...] = ()
-        if name in self._keep:
-            raise CommandError(f"a field {name!r} can't be kept: the values are called so.")
 
     def begin(self, shape: tuple[int, ...]) -> None:
         """Write nothing yet."""
@@ -240,6 +238,18 @@ def npy_header(shape: tuple[int, ...]) -> bytes:
     prefix = b"\x93NUMPY\x01\x00"
     length = _HEADER_BYTES - len(prefix) - 2
     return prefix + length.to_bytes(2, "little") + text.ljust(length - 1).encode() + b"\n"
+
+
+def check_kept(keep: Sequence[str], name: str) -> None:
+    """Refuse to keep fields that are called as what is written anyway."""
+    for taken in ("index", name):
+        if taken in keep:
+            raise CommandError(f"a field {taken!r} can't be kept: {taken!r} is what llamacy writes.")
+
+
+def json_start(index: int, kept: dict[str, Any]) -> str:
+    """Return a JSON object of a row without its end, for values to follow."""
+    return json.dumps({"index": index, **kept}, ensure_ascii=False, default=_plain)[:-1]
 
 
 def _numbers(value: Any) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from llamacy.errors import ClosedError
@@ -29,6 +29,7 @@ class EmbeddingBeside(LoadedModel):
     _embedding: EmbeddingEngine | None = None
 
     def _make_context(self, n_ctx: int | None, params: dict[str, Any]) -> tuple[Context, int]:
+        self._embedding_lock = threading.Lock()  # two threads may come first
         params = dict(params)
         at_once = params.pop("embeddings", False)
         self._embedding_arguments = n_ctx, {name: params[name] for name in params if name not in _NOT_SHARED}
@@ -45,7 +46,7 @@ class EmbeddingBeside(LoadedModel):
 
     def _make_embeddings(self) -> EmbeddingEngine:
         engine = EmbeddingEngine(self._model, *self._embedding_arguments)
-        engine.adapters = lambda: self._adapters.pairs(None)
+        engine.adapters = lambda lora: self._adapters.pairs(lora)
         engine.control_vector = lambda: self._control_vector
         self._embedding = engine
         return engine
@@ -65,6 +66,7 @@ class EmbeddingBeside(LoadedModel):
         truncate: bool = False,
         prompt: str | None = None,
         dimensions: int | None = None,
+        lora: Mapping[str, float] | None = None,
         progress: bool = False,
         return_count: bool = False,
     ) -> Any:
@@ -77,7 +79,7 @@ class EmbeddingBeside(LoadedModel):
 
         Parameters
         ----------
-        input, normalize, truncate, prompt, dimensions, progress, return_count
+        input, normalize, truncate, prompt, dimensions, lora, progress, return_count
             As for `Embedding.embed`; `prompt` is a prefix.
 
         Returns
@@ -87,14 +89,16 @@ class EmbeddingBeside(LoadedModel):
 
         Raises
         ------
-        ContextLengthError, DecodeAbortedError, DecodeError, EncodeError, OutputError, TokenizeError
+        AdapterError, ContextLengthError, DecodeAbortedError, DecodeError, EncodeError, OutputError, TokenizeError
             As there.
         ContextCreateError
             The context can't be created.
+        PoolingError
+            The model can't pool as `pooling_type` says.
         TypeError, ValueError
-            An option is wrong, or the model can't pool as `pooling_type` says.
+            An option is wrong.
         """
-        request = EmbeddingRequest(self._embeddings(), normalize, truncate, prompt, dimensions)
+        request = EmbeddingRequest(self._embeddings(), normalize, truncate, prompt, dimensions, lora=lora)
         vectors = request.embed(input, progress=progress)
         return (vectors, request.n_tokens) if return_count else vectors
 
@@ -108,12 +112,13 @@ class EmbeddingBeside(LoadedModel):
         normalize: Normalization = False,
         truncate: bool = False,
         prompt: str | None = None,
+        lora: Mapping[str, float] | None = None,
     ) -> CreateEmbeddingResponse:
         """Return the vectors of texts in the shape of OpenAI's embeddings, as `Embedding.create_embedding` does.
 
         Parameters
         ----------
-        input, model, encoding_format, dimensions, normalize, truncate, prompt
+        input, model, encoding_format, dimensions, normalize, truncate, prompt, lora
             As there; not normalised by default.
 
         Raises
@@ -121,13 +126,14 @@ class EmbeddingBeside(LoadedModel):
         ContextLengthError, DecodeError, EncodeError, OutputError, TokenizeError, TypeError, ValueError
             As for `embed`.
         """
-        request = EmbeddingRequest(self._embeddings(), normalize, truncate, prompt, dimensions)
+        request = EmbeddingRequest(self._embeddings(), normalize, truncate, prompt, dimensions, lora=lora)
         return request.response(input, model, encoding_format)
 
     def _embeddings(self) -> EmbeddingEngine:
         if self.closed:
             raise ClosedError(f"this {type(self).__name__} is closed")
-        return self._make_embeddings() if self._embedding is None else self._embedding
+        with self._embedding_lock:
+            return self._make_embeddings() if self._embedding is None else self._embedding
 
     def _abort_embeddings(self) -> None:
         if self._embedding is not None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from llamacy.core.gguf import Gguf
-from llamacy.errors import GgufError
+from llamacy.errors import GgufError, PoolingError
 from llamacy.types import PoolingType
 
 if TYPE_CHECKING:
     from llamacy.core.model import Model
 
-_HEAD_TENSORS = ("cls.weight", "cls.output.weight")
+# with the layer before it alone, llama.cpp reads single numbers of a vector as the scores
+_HEAD_TENSOR = "cls.output.weight"
 
 
 def check_pooling(model: Model, pooling_type: PoolingType) -> None:
@@ -26,11 +27,11 @@ def check_pooling(model: Model, pooling_type: PoolingType) -> None:
 
     Raises
     ------
-    ValueError
+    PoolingError
         It is that of a classification head, but there is none.
     """
     if pooling_type == PoolingType.RANK and not _has_head(model):
-        raise ValueError(
+        raise PoolingError(
             "pooling_type 'rank' needs a model with a classification head, which this one has not; it is for rerankers "
             "and classifiers"
         )
@@ -40,7 +41,7 @@ def _has_head(model: Model) -> bool:
     if model.path is not None and model.metadata.get("split.count", "1") in ("0", "1"):
         try:
             with Gguf(model.path) as gguf:
-                return any(name in gguf.tensors for name in _HEAD_TENSORS)
+                return _HEAD_TENSOR in gguf.tensors
         except (OSError, GgufError):
             pass  # the file was moved since
     return model.metadata.get(f"{model.architecture}.pooling_type") == str(int(PoolingType.RANK))
