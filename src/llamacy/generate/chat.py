@@ -16,10 +16,11 @@ from llamacy.generate.complete import checked_logprobs
 from llamacy.generate.formats import format_grammar
 from llamacy.generate.logprobs import LogprobWriter
 from llamacy.generate.prompts import prompt_tokens
-from llamacy.generate.tools import ToolChoice, answer_grammar, call_grammar
+from llamacy.generate.tools import OneCall, ToolChoice, answer_grammar, call_grammar
 
 if TYPE_CHECKING:
     from llamacy.chat.output.format import OutputFormat
+    from llamacy.chat.output.parser import OutputParser
     from llamacy.chat.template import ChatTemplate
     from llamacy.generate.engine import Engine
     from llamacy.generate.options import SamplingOptions
@@ -149,20 +150,25 @@ class ChatRequest:
         )
         vocab = engine.vocab
         self.run: Run = engine.run(jobs, lambda: TextAssembler(vocab, stops, spelled=markers), request.timeout_s)
+
+        def parser() -> OutputParser:
+            return output.parser(
+                choice.callable,
+                parse_tools=choice.enabled,
+                reasoning=arguments.reasoning_format,
+                prompt_suffix=suffix,
+            )
+
+        one_call = choice.enabled and not arguments.parallel_tool_calls
+        if one_call and not choice.required:
+            # before its trigger a grammar holds nothing back, and a call may begin in other ways
+            for one in self.run.choices:
+                one.limit = OneCall(parser())
         self.writer = ChatWriter(
             self.run,
             model_name or engine.model_name,
-            parsers=[
-                output.parser(
-                    choice.callable,
-                    parse_tools=choice.enabled,
-                    reasoning=arguments.reasoning_format,
-                    prompt_suffix=suffix,
-                )
-                if parses
-                else None
-                for _ in jobs
-            ],
+            parsers=[parser() if parses else None for _ in jobs],
+            one_call=one_call,
             logprobs=None if n_logprobs is None else LogprobWriter(vocab),
             legacy=legacy,
             n_truncated=len(tokens) - len(kept),

@@ -11,6 +11,7 @@ from llamacy.generate.names import raise_unknown
 if TYPE_CHECKING:
     from llamacy.chat.output.format import OutputFormat
     from llamacy.chat.output.grammar import CallGrammar
+    from llamacy.chat.output.parser import OutputParser
     from llamacy.grammar import Grammar
 
 
@@ -79,6 +80,29 @@ class ToolChoice:
 
 
 _SAYS_NOTHING = frozenset(["type", "properties", "required", "title", "description", "$schema"])
+
+
+class OneCall:
+    """Tells when a text has one call and begins another, for texts that no grammar keeps from it.
+
+    Parameters
+    ----------
+    parser
+        Reads the text; it is for this alone.
+
+    Thread safety: one thread at a time.
+    """
+
+    def __init__(self, parser: OutputParser) -> None:
+        self._parser = parser
+
+    def __call__(self, text: str) -> bool:
+        """Take the next piece, and tell whether a second call begins in it or began before."""
+        from llamacy.chat.output.events import ToolCallStart
+
+        if self._parser.content_of(text) is not None:
+            return False
+        return any(isinstance(event, ToolCallStart) and event.index for event in self._parser.feed(text))
 
 
 def call_grammar(choice: ToolChoice, output: OutputFormat, *, parallel: bool, prompt_suffix: str) -> Grammar | None:
