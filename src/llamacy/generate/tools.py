@@ -172,7 +172,12 @@ def _filled(parts: CallGrammar, text: str, choice: ToolChoice) -> Grammar:
     strict = any(tool["function"].get("strict") is True for tool in choice.callable)
     try:
         return Grammar.from_template(
-            text, schemas=parts.schemas, patterns=parts.patterns, strict=strict, extra_keys=False
+            text,
+            schemas=parts.schemas,
+            patterns=parts.patterns,
+            strict=strict,
+            extra_keys=False,
+            property_order="any" if parts.any_order else "declared",
         )
     except GrammarError as error:
         _blame_tool(error, choice)
