@@ -106,8 +106,10 @@ class ChatWriter:
             stream = streams[choice.index]
             if numbers:
                 stream.entries += self._entries(choice, numbers)
-            if text and stream.begun and (content := stream.content_of(text)):
+            if text and stream.begun and (content := stream.content_of(text)) is not None:
                 # what most pieces are, without all that the others need
+                if not content:
+                    continue
                 delta = {"content": content}
                 if self._logprobs is None:
                     item = {"index": stream.index, "delta": delta, "logprobs": None, "finish_reason": None}

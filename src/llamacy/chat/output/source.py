@@ -33,7 +33,7 @@ class Markers:
         The words; empty ones are nothing to look for.
     """
 
-    __slots__ = ("_beginnings", "_first", "_pattern", "length", "may_begin_in", "words")
+    __slots__ = ("_beginnings", "_first", "_pattern", "first", "length", "may_begin_in", "words")
 
     def __init__(self, words: Iterable[str]) -> None:
         self.words = tuple(sorted({*words} - {""}, key=lambda word: (-len(word), word)))
@@ -42,6 +42,8 @@ class Markers:
         self._beginnings = {word[:count] for word in self.words for count in range(1, len(word))}
         self._first = {word[0] for word in self.words}
         firsts = re.escape("".join(sorted(self._first)))
+        # the one character with which all words begin, where there is one
+        self.first = firsts[-1] if len(self._first) == 1 else ""
         # finds what may be the beginning of a word, anywhere in a text
         self.may_begin_in = re.compile(f"[{firsts}]" if firsts else "(?!)").search
 
