@@ -34,6 +34,8 @@ def format_grammar(response_format: Any) -> Grammar | None:
     SchemaRelaxedWarning
         Something of a schema was left out.
     """
+    if response_format is None:
+        return None
     from llamacy.grammar import Grammar
 
     kind, value = _kind(response_format)
@@ -52,8 +54,6 @@ def _kind(response_format: Any) -> tuple[str, Any]:
     """Return which kind of form it is, and its schema, pattern or grammar."""
     from llamacy.grammar import Grammar
 
-    if response_format is None:
-        return "text", None
     if isinstance(response_format, Grammar):
         return "grammar", response_format
     if hasattr(response_format, "model_json_schema"):

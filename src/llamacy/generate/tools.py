@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from llamacy.errors import GrammarError
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from llamacy.chat.output.format import OutputFormat
     from llamacy.chat.output.grammar import CallGrammar
     from llamacy.chat.output.parser import OutputParser
+    from llamacy.chat.tool_definitions import KeptTools
     from llamacy.grammar import Grammar
 
 
@@ -25,7 +26,7 @@ class ToolChoice:
     Parameters
     ----------
     tools
-        Definitions as `normalise_tools` returns them.
+        Definitions as `kept_tools` returns them.
     choice
         ``"none"``, ``"auto"``, ``"required"``, or a function in OpenAI's shape; None is ``"auto"``, and ``"none"``
         without tools.
@@ -38,6 +39,8 @@ class ToolChoice:
         One must be called, and which one is said.
     enabled
         Calls are read out of what the model writes.
+    key
+        What choices with the same grammar have in common.
 
     Raises
     ------
@@ -45,10 +48,11 @@ class ToolChoice:
         The choice is none of these, or there is no such tool.
     """
 
-    def __init__(self, tools: Sequence[Mapping[str, Any]], choice: Any) -> None:
+    def __init__(self, tools: KeptTools, choice: Any) -> None:
         self.callable: list[Mapping[str, Any]] = list(tools)
         self.required = self.named = False
         self.enabled = bool(tools)
+        self.key: tuple[Any, ...] = (tools.data,)
         if choice is None or choice == "auto":
             return
         if choice == "none":
@@ -57,10 +61,12 @@ class ToolChoice:
         if not tools:
             raise ValueError(f"tool_choice is {choice!r:.100}, but there are no tools")
         self.required = True
+        self.key = (tools.data, True)
         if choice in ("required", "any"):
             return
         name = _function_name(choice)
         self.named = True
+        self.key = (tools.data, name)
         self.callable = [tool for tool in tools if tool["function"]["name"] == name]
         if not self.callable:
             known = ", ".join(tool["function"]["name"] for tool in tools)
