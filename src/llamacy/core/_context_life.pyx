@@ -31,16 +31,16 @@ cdef int context_check_create(Model model, Context ctx_other, const void* params
     if ctx_other is not None:
         context_handle(ctx_other)
     for letter, type_name in (("key", GgmlType(<int>c.type_k).name), ("value", GgmlType(<int>c.type_v).name)):
-        if type_name not in ("F32", "F16", "BF16") and _head_size(model, letter) % _QUANT_BLOCK:
+        if type_name not in ("F32", "F16", "BF16") and context_head_size(model, letter) % _QUANT_BLOCK:
             # llama.cpp looks at this with flash attention only, and gives wrong logits without it
             raise ContextCreateError(
                 f"a cache of type {type_name} needs heads of a multiple of {_QUANT_BLOCK} numbers, but the {letter}s "
-                f"of this model have {_head_size(model, letter)}"
+                f"of this model have {context_head_size(model, letter)}"
             )
     return 0
 
 
-cdef int _head_size(Model model, str letter):
+cdef int context_head_size(Model model, str letter):
     """Return the number of keys or values in a head of the first layer."""
     cdef int n_head = model.n_head
     given = model.metadata.get(f"{model.architecture}.attention.{letter}_length", "")

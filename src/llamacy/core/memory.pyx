@@ -3,10 +3,13 @@
 
 cimport cython
 
+from llamacy.core._context_life cimport context_head_size
 from llamacy.core._observers cimport observers_add, observers_changed, observers_copied
 from llamacy.core.context cimport Context
 from llamacy.core.decoding cimport context_acquire, context_handle, context_release
 from llamacy.native cimport llama as c_llama
+
+import os
 
 from llamacy.errors import MemoryOperationError
 from llamacy.types import GgmlType
@@ -16,6 +19,10 @@ __all__ = ["Memory"]
 # no position is beyond this, so that sums of two don't overflow
 cdef enum:
     POSITION_MAX = 1 << 30
+
+# src/llama-kv-cache.cpp, llama_kv_cache::llama_kv_cache
+cdef int _TURNED = 64
+cdef str _NOT_TURNED = "LLAMA_ATTN_ROT_DISABLE"
 
 # only this module may make these objects: an empty one would lead native code astray
 cdef bint _wrapping = False
@@ -61,7 +68,7 @@ cdef class Memory:
     def can_shift(self):
         """Whether positions can be changed by `seq_add` and `seq_div`."""
         context_handle(self._context)
-        return c_llama.llama_memory_can_shift(self._context._memory) and not self._context._mrope
+        return _why_not_shift(self) is None
 
     def observe(self, observer):
         """Tell an object from now on what is done to the memory, right after it was done.
@@ -273,13 +280,38 @@ cdef bint _is_whole(Memory self, int seq_id, int p0, int p1):
     return p0 <= max(first, 0) and (p1 < 0 or p1 > last)
 
 
+cdef object _why_not_shift(Memory self):
+    """Return why positions can't be shifted, or None."""
+    cdef Context context = self._context
+    if not c_llama.llama_memory_can_shift(context._memory) or context._mrope:
+        return f"positions can't be shifted in this {self.kind} memory"
+    if self.kind == "recurrent":
+        return None  # the types are not those of its state
+    type_k = GgmlType(context.params.values["type_k"])
+    if type_k == GgmlType.BF16:
+        # the CPU has no rotation for it, and aborts in the next decode
+        return "positions can't be shifted in a memory with type_k=BF16; use F16 or F32"
+    if type_k not in (GgmlType.F16, GgmlType.F32) and not _is_turned(context):
+        # build_rope_shift of src/llama-kv-cache.cpp takes it for granted that they are, and reads from NULL
+        return (
+            f"positions can't be shifted in a memory with type_k={type_k.name}, where the heads are not of one size "
+            "that is a multiple of 64; use F16 or F32"
+        )
+    return None
+
+
+cdef bint _is_turned(Context context):
+    """Return whether llama.cpp turns quantized keys by a Hadamard matrix, as it does by default where they fit one."""
+    cdef int size = context_head_size(context.model, "key")
+    window = context.model.metadata.get(f"{context.model.architecture}.attention.key_length_swa", "")
+    return size > 0 and size % _TURNED == 0 and window in ("", str(size)) and not os.environ.get(_NOT_TURNED)
+
+
 cdef int _check_shift(Memory self, int seq_id, int delta) except -1:
     cdef int last = c_llama.llama_memory_seq_pos_max(self._context._memory, seq_id)
-    if not c_llama.llama_memory_can_shift(self._context._memory) or self._context._mrope:
-        raise MemoryOperationError(f"positions can't be shifted in this {self.kind} memory")
-    if self._context.params.values["type_k"] == GgmlType.BF16:
-        # the CPU has no rotation for it, and aborts in the next decode
-        raise MemoryOperationError("positions can't be shifted in a memory with type_k=BF16; use F16 or F32")
+    reason = _why_not_shift(self)
+    if reason is not None:
+        raise MemoryOperationError(reason)
     if not -POSITION_MAX < delta < POSITION_MAX - max(last, 0):
         raise ValueError(f"adding {delta} to position {last} leaves the range of positions")
     return 0
