@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from llamacy.core.model import Model
-from llamacy.errors import GrammarError
+from llamacy.errors import GrammarError, TokenizeError
 from llamacy.llama import Llama
-from tests.helpers import N_TOY_VOCAB, scripted
+from tests.helpers import N_TOY_VOCAB, models, scripted
 from tests.helpers.chats import PING, WEATHER, calls_of, joined, only, user, vendored
 
 CONTROLS = (
@@ -113,3 +113,21 @@ def test_thinking_before_a_form_is_read_by_single_tokens(make):
     form = {"type": "json_schema", "json_schema": {"schema": {"enum": ["yes", "no"]}}}
     message = say(make("Qwen-Qwen3-0.6B"), '<think>Hm.</think>"yes"', response_format=form, tools=None)
     assert (message["content"], message["reasoning_content"]) == ('"yes"', "Hm.")
+
+
+def test_vocabulary_that_cannot_spell_a_marker_has_no_token_for_it(model_dir, closing, monkeypatch):
+    texts, scores, types = models.toy_vocabulary()
+    # without the tokens of single bytes there is no way to write "<", "/" and ">"
+    texts[4:260] = [f"byte{byte}".encode() for byte in range(256)]
+    types[4:260] = [types[-1]] * 256
+    monkeypatch.setattr(models, "toy_vocabulary", lambda *_: (list(texts), list(scores), list(types)))
+    path = scripted.write_model(model_dir / "no-bytes.gguf", controls=["<think>"])
+    template = "{{ messages[0].content }}{% if messages|length > 9 %}<think></think><tool_call>{% endif %}"
+    llama = closing(Llama(path, n_ctx=64, n_threads=1, n_threads_batch=1, chat_template=template))
+    with pytest.raises(TokenizeError):
+        llama.tokenize(b"</think>", add_bos=False, special=True)
+    for stream in (False, True):
+        processor = scripted.writing("<think>so ab", controls=["<think>"])
+        said = llama.create_chat_completion(user("a b"), logits_processor=processor, stream=stream)
+        message = only(joined(said) if stream else said)
+        assert (message["reasoning_content"], message["content"]) == ("so ab", "")

@@ -8,6 +8,7 @@ import shutil
 import sys
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -67,15 +68,33 @@ def test_every_public_name_loads_from_the_wheel(installation: Installation) -> N
     installation.run("-I", "-c", "import llamacy; [getattr(llamacy, name) for name in llamacy.__all__]")
 
 
-def test_consumers_give_what_the_reference_says(installation: Installation, consumers: Path, tmp_path: Path) -> None:
-    prompt = toy_tokens("the cat")
+def result_of(installation: Installation, consumers: Path, script: str, tmp_path: Path, prompt: list[int]) -> Any:
+    """Return what a script among the consumers prints for a model and a prompt."""
     copy = tmp_path / "target.gguf"
     shutil.copy(data("target.gguf"), copy)
     code = (
         "import runpy, sys; sys.path.insert(0, sys.argv.pop(1)); runpy.run_path(sys.argv.pop(1), run_name='__main__')"
     )
-    output = installation.run("-I", "-c", code, consumers, consumers / "use.py", copy, json.dumps(prompt), cwd=tmp_path)
-    result = json.loads(output.splitlines()[-1])
+    output = installation.run("-I", "-c", code, consumers, consumers / script, copy, json.dumps(prompt), cwd=tmp_path)
+    return json.loads(output.splitlines()[-1])
+
+
+def test_functions_on_rows_rule_what_is_written(installation: Installation, consumers: Path, tmp_path: Path) -> None:
+    prompt = toy_tokens("the cat")
+    result = result_of(installation, consumers, "use_rows.py", tmp_path, prompt)
+    # from the letter after "t" on, until the text has so many tokens
+    alphabet = "abcdefghijklmnopqrstuvwxyz"
+    expected = [alphabet[(alphabet.index("u") + number) % 26] for number in range(30)]
+    assert result["text"] == "".join(expected)
+    assert result["tokens"] == [261 + alphabet.index(letter) for letter in expected]
+    assert result["reason"] == "stop"
+    assert result["n_stopped"] == 1
+    assert result["seen"] == [[0, 0], [5, 288]]
+
+
+def test_consumers_give_what_the_reference_says(installation: Installation, consumers: Path, tmp_path: Path) -> None:
+    prompt = toy_tokens("the cat")
+    result = result_of(installation, consumers, "use.py", tmp_path, prompt)
     reference = Reference(data("target.gguf"))
     expected = reference.greedy(prompt, 12)
     assert result["generated"] == expected

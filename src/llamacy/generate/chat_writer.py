@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from llamacy.generate import responses
-from llamacy.generate.completion import timings, usage
+from llamacy.generate.report import head, timings, usage
 
 if TYPE_CHECKING:
     from llamacy.chat.output.events import Event, ParsedMessage
@@ -57,15 +55,7 @@ class ChatWriter:
         self._logprobs = logprobs
         self._legacy = legacy
         self._n_truncated = n_truncated
-        job = run.choices[0].job
-        self._head: dict[str, Any] = {
-            "id": f"chatcmpl-{os.urandom(16).hex()}",
-            "object": "chat.completion",
-            "created": int(time.time()),
-            "model": model_name,
-            "seed": job.options.drawn_seed,
-            "max_tokens": job.max_tokens,
-        }
+        self._head = head(run, "chat.completion", "chatcmpl", model_name)
 
     def result(self) -> responses.ChatCompletion:
         """Generate to the end and return the whole."""
@@ -100,7 +90,7 @@ class ChatWriter:
             _Stream(choice.index, parser, one_call=self._one_call, legacy=self._legacy)
             for choice, parser in zip(self._run.choices, self._parsers, strict=True)
         ]
-        head = {**self._head, "object": "chat.completion.chunk"}
+        begins = {**self._head, "object": "chat.completion.chunk"}
         n_open = len(streams)
         for choice, text, numbers in self._run.events():
             stream = streams[choice.index]
@@ -115,21 +105,21 @@ class ChatWriter:
                     item = {"index": stream.index, "delta": delta, "logprobs": None, "finish_reason": None}
                 else:
                     item = self._chunk(stream, delta)
-                yield {**head, "choices": [item]}  # type: ignore[typeddict-item]
+                yield {**begins, "choices": [item]}  # type: ignore[typeddict-item]
                 continue
             for delta in stream.deltas(text):
-                yield {**head, "choices": [self._chunk(stream, delta)]}  # type: ignore[typeddict-item]
+                yield {**begins, "choices": [self._chunk(stream, delta)]}  # type: ignore[typeddict-item]
             if text is None:
                 n_open -= 1
                 last = self._chunk(stream, {})
                 last["finish_reason"] = self._finish_reason(choice, has_calls=stream.has_calls)
                 last["stop_reason"] = choice.stop
-                chunk = {**head, "choices": [last]}
+                chunk = {**begins, "choices": [last]}
                 if n_open == 0 and not usage_apart:
                     chunk.update(usage=self._usage(), timings=timings(self._run))
                 yield chunk  # type: ignore[misc]
         if usage_apart:
-            yield {**head, "choices": [], "usage": self._usage(), "timings": timings(self._run)}  # type: ignore[typeddict-item]
+            yield {**begins, "choices": [], "usage": self._usage(), "timings": timings(self._run)}  # type: ignore[typeddict-item]
 
     def _chunk(self, stream: _Stream, delta: dict[str, Any]) -> dict[str, Any]:
         logprobs = None

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from llamacy.generate import responses
+from llamacy.generate.report import head, timings, usage
 
 if TYPE_CHECKING:
     from llamacy.generate.choice import Choice
@@ -47,15 +46,7 @@ class CompletionWriter:
         self._logprobs = logprobs
         self._open = set(range(len(choices)))  # nothing of them was written yet
         self._n_truncated = n_truncated
-        job = choices[0].job
-        self._head: dict[str, Any] = {
-            "id": f"cmpl-{os.urandom(16).hex()}",
-            "object": "text_completion",
-            "created": int(time.time()),
-            "model": model_name,
-            "seed": job.options.drawn_seed,
-            "max_tokens": job.max_tokens,
-        }
+        self._head = head(run, "text_completion", "cmpl", model_name)
 
     def result(self, *, n_best: int = 0) -> responses.Completion:
         """Generate to the end and return the whole; with `n_best` the likeliest choices of each prompt only."""
@@ -87,7 +78,7 @@ class CompletionWriter:
         The last chunk of each choice has its finish reason. The last one of all has the usage; with `usage_apart` it
         has no choice.
         """
-        head = self._head
+        begins = self._head
         n_open = len(self._choices)
         for choice, text, numbers in self._run.events():
             if self._open and choice.index in self._open:
@@ -105,9 +96,9 @@ class CompletionWriter:
                 yield self._chunk(self._choice(choice, text, self._entries(choice, numbers)))
             elif text:
                 item = {"text": text, "index": choice.index, "logprobs": None, "finish_reason": None}
-                yield {**head, "choices": [item]}  # type: ignore[typeddict-item]
+                yield {**begins, "choices": [item]}  # type: ignore[typeddict-item]
         if usage_apart:
-            yield {**head, "choices": [], "usage": self._usage(), "timings": timings(self._run)}  # type: ignore[typeddict-item]
+            yield {**begins, "choices": [], "usage": self._usage(), "timings": timings(self._run)}  # type: ignore[typeddict-item]
 
     def _opening(self, choice: Choice) -> tuple[str, responses.CompletionLogprobs | None]:
         """Return what comes before the generated text: the echo, and the log-probabilities of the prompt."""
@@ -147,30 +138,6 @@ class CompletionWriter:
 
     def _usage(self) -> responses.Usage:
         return usage(self._run, self._n_truncated)
-
-
-def usage(run: Run, n_truncated: int = 0) -> responses.Usage:
-    """Return the tokens that a run took."""
-    n_prompt, n_generated = run.n_prompt, run.n_generated
-    details: responses.PromptTokensDetails = {"cached_tokens": run.n_cached}
-    if n_truncated:
-        details["truncated_tokens"] = n_truncated
-    return {
-        "prompt_tokens": n_prompt,
-        "completion_tokens": n_generated,
-        "total_tokens": n_prompt + n_generated,
-        "prompt_tokens_details": details,
-    }
-
-
-def timings(run: Run) -> responses.Timings:
-    """Return where the time of a run went."""
-    return {
-        "prompt_n": run.n_prompt - run.n_cached,
-        "prompt_ms": run.prompt_s * 1e3,
-        "predicted_n": run.n_generated,
-        "predicted_ms": run.generation_s * 1e3,
-    }
 
 
 def _extended(

@@ -19,7 +19,6 @@ from llamacy.chat.output import (
     detect,
     format_names,
     named_format,
-    parse,
 )
 from tests.chat.output.recorded import TOOLS
 
@@ -49,10 +48,6 @@ def test_finished_parser_refuses_more_text() -> None:
 def test_unknown_reasoning_is_refused() -> None:
     with pytest.raises(ValueError, match="'all'"):
         HERMES.parser(reasoning="all")
-
-
-def test_parse_is_feed_and_finish() -> None:
-    assert parse(HERMES, f"a{CALL}", TOOLS, make_id=lambda: "i") == HERMES.parse(f"a{CALL}", TOOLS, make_id=lambda: "i")
 
 
 def test_ids_of_the_model_are_kept_and_never_twice() -> None:

@@ -1,4 +1,4 @@
-"""Builds both consumers, as a user of llamacy would."""
+"""Builds the consumers, as a user of llamacy would."""
 
 import sys
 
@@ -21,4 +21,6 @@ raw = Extension(
 )
 through_classes = Extension("through_classes", ["through_classes.pyx"], language="c++")
 
-setup(name="consumers", ext_modules=cythonize([raw, through_classes]))
+rows = Extension("rows", ["rows.pyx"], language="c++")
+
+setup(name="consumers", ext_modules=cythonize([raw, through_classes, rows]))

@@ -18,7 +18,7 @@ from llamacy.chat.output.events import (
 from llamacy.chat.output.format import OutputFormat
 from llamacy.chat.output.grammar import CallGrammar
 from llamacy.chat.output.layout import Thinking
-from llamacy.chat.output.parser import OutputParser, parse
+from llamacy.chat.output.parser import OutputParser
 
 __all__ = [
     "CallGrammar",
@@ -36,5 +36,4 @@ __all__ = [
     "detect",
     "format_names",
     "named_format",
-    "parse",
 ]

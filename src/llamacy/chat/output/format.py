@@ -10,7 +10,7 @@ from typing import Any
 from llamacy.chat.output.events import ParsedMessage
 from llamacy.chat.output.grammar import CallGrammar, Rules
 from llamacy.chat.output.layout import Layout, Thinking
-from llamacy.chat.output.parser import OutputParser, make_call_id, parse
+from llamacy.chat.output.parser import OutputParser, make_call_id
 from llamacy.chat.output.syntax import Syntax
 from llamacy.chat.output.tools import parameters_of
 
@@ -80,16 +80,11 @@ class OutputFormat:
         prompt_suffix: str = "",
         make_id: Callable[[], str] = make_call_id,
     ) -> ParsedMessage:
-        """Parse a whole text; see `OutputParser`."""
-        return parse(
-            self,
-            text,
-            tools,
-            parse_tools=parse_tools,
-            reasoning=reasoning,
-            prompt_suffix=prompt_suffix,
-            make_id=make_id,
+        """Parse a whole text: what a stream of it says, put together; see `OutputParser`."""
+        parser = self.parser(
+            tools, parse_tools=parse_tools, reasoning=reasoning, prompt_suffix=prompt_suffix, make_id=make_id
         )
+        return ParsedMessage.of([*parser.feed(text), *parser.finish()])
 
     def instructions(self, tools: Sequence[Mapping[str, Any]]) -> str:
         """Return a text that tells a model which tools there are and how to call them.

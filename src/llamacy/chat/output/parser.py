@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from llamacy.chat.output.events import Event, ParsedMessage
+from llamacy.chat.output.events import Event
 from llamacy.chat.output.tools import Tools
 from llamacy.chat.output.turn import Turn
 
@@ -102,33 +102,3 @@ class OutputParser:
             self._source.ended = True
             next(self._steps, None)
         return self._turn.events.take()
-
-
-def parse(
-    output_format: OutputFormat,
-    text: str,
-    tools: Iterable[Mapping[str, Any]] | None = None,
-    *,
-    parse_tools: bool = True,
-    reasoning: str = "auto",
-    prompt_suffix: str = "",
-    make_id: Callable[[], str] = make_call_id,
-) -> ParsedMessage:
-    """Parse a whole text: what a stream of it says, put together.
-
-    Parameters
-    ----------
-    output_format, tools, parse_tools, reasoning, prompt_suffix, make_id
-        See `OutputParser`.
-    text
-        What the model wrote.
-    """
-    parser = OutputParser(
-        output_format,
-        tools,
-        parse_tools=parse_tools,
-        reasoning=reasoning,
-        prompt_suffix=prompt_suffix,
-        make_id=make_id,
-    )
-    return ParsedMessage.of([*parser.feed(text), *parser.finish()])

@@ -1,0 +1,61 @@
+"""What a response says of its request: an id, what was asked for, and what it took."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+from llamacy.generate import responses
+
+if TYPE_CHECKING:
+    from llamacy.generate.run import Run
+
+
+def head(run: Run, kind: str, prefix: str, model_name: str) -> dict[str, Any]:
+    """Return what a response and all its chunks begin with.
+
+    Parameters
+    ----------
+    run
+        What generates.
+    kind
+        What OpenAI calls such a response.
+    prefix
+        What its id begins with.
+    model_name
+        Name that it shows.
+    """
+    job = run.choices[0].job
+    return {
+        "id": f"{prefix}-{os.urandom(16).hex()}",
+        "object": kind,
+        "created": int(time.time()),
+        "model": model_name,
+        "seed": job.options.drawn_seed,
+        "max_tokens": job.max_tokens,
+    }
+
+
+def usage(run: Run, n_truncated: int = 0) -> responses.Usage:
+    """Return the tokens that a run took."""
+    n_prompt, n_generated = run.n_prompt, run.n_generated
+    details: responses.PromptTokensDetails = {"cached_tokens": run.n_cached}
+    if n_truncated:
+        details["truncated_tokens"] = n_truncated
+    return {
+        "prompt_tokens": n_prompt,
+        "completion_tokens": n_generated,
+        "total_tokens": n_prompt + n_generated,
+        "prompt_tokens_details": details,
+    }
+
+
+def timings(run: Run) -> responses.Timings:
+    """Return where the time of a run went."""
+    return {
+        "prompt_n": run.n_prompt - run.n_cached,
+        "prompt_ms": run.prompt_s * 1e3,
+        "predicted_n": run.n_generated,
+        "predicted_ms": run.generation_s * 1e3,
+    }
