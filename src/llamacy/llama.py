@@ -55,7 +55,8 @@ class Llama(StatefulModel, EmbeddingBeside):
         Seed for requests that give none; drawn anew for each request by default.
     context_shift
         Go on when the context is full, by dropping the older half of what it holds; without it the generation ends
-        there with the finish reason ``"length"``.
+        there with the finish reason ``"length"``. A request without `max_tokens` ends after as many tokens as the model
+        was trained with.
     n_keep
         Tokens at the beginning of the prompt that a shift, or `truncate_prompt`, leaves in place; -1 for all of it.
     chat_format

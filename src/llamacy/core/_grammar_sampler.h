@@ -72,6 +72,8 @@ struct grammar_state {
     size_t                                begin = 0;   // where in it triggers may stand
     bool                                  cut = false; // the text began before that
     reasoning_watch                       watch;
+    reasoning_watch                       watch_after; // with the token that was checked last
+    reasoning_outside                     outside;     // what the watch found in it
 
     // what the last check found out, so that accept doesn't do the work again
     llama_token checked = LLAMA_TOKEN_NULL;
@@ -153,9 +155,9 @@ inline void grammar_add_trigger(grammar_config & config, const std::string & pat
     config.triggers.push_back(std::move(trigger));
 }
 
-// Where in the text the first pattern that matches hands over to the grammar; else npos. Of a text that was cut, the first
-// byte is what came before.
-inline size_t grammar_find_trigger(const grammar_config & config, const std::string & text, bool cut) {
+// Where in the text the first pattern that matches hands over to the grammar; else npos. In its first `n_known` bytes there
+// is none. Of a text that was cut, the first byte is what came before.
+inline size_t grammar_find_trigger(const grammar_config & config, const std::string & text, size_t n_known, bool cut) {
     auto common = std::regex_constants::match_default;
     if (cut) {
         common = std::regex_constants::match_prev_avail | std::regex_constants::match_not_bol;
@@ -163,7 +165,7 @@ inline size_t grammar_find_trigger(const grammar_config & config, const std::str
     const auto begin = text.begin() + (cut && !text.empty());
     for (const auto & trigger : config.triggers) {
         if (!trigger.literal.empty()) {
-            const size_t found = text.find(trigger.literal);
+            const size_t found = text.find(trigger.literal, n_known - std::min(n_known, trigger.literal.size() - 1));
             if (found != std::string::npos) {
                 return found;
             }
@@ -274,14 +276,14 @@ inline sampler_ptr grammar_replay(const grammar_state & state,
     return native;
 }
 
-// Where the grammar begins in the text that ends with the last piece in the buffer, or npos. Advances the watch.
-inline size_t grammar_begin(grammar_state & state, reasoning_watch & watch, llama_token token) {
+// Where the grammar begins in the text that ends with the last piece in the buffer, or npos.
+inline size_t grammar_begin(grammar_state & state, llama_token token) {
     const auto & config = *state.config;
     const size_t n_before = state.buffer.size() - state.piece.size();
     size_t begin = state.begin, end = std::string::npos;
     bool   cut = state.cut;
     if (!config.reasoning.ends.empty()) {
-        const reasoning_outside outside = watch.read(config.reasoning, state.piece);
+        const reasoning_outside outside = state.outside = state.watch_after.read(config.reasoning, state.piece);
         if (outside.begin == std::string::npos) {
             return std::string::npos;
         }
@@ -291,27 +293,31 @@ inline size_t grammar_begin(grammar_state & state, reasoning_watch & watch, llam
         }
         end = outside.end;
     }
-    if (contains(config.trigger_tokens, token) && begin <= n_before && !watch.inside) {
+    if (contains(config.trigger_tokens, token) && begin <= n_before && !state.watch_after.inside) {
         return n_before;
     }
     if (config.triggers.empty()) {
         return std::string::npos;
     }
     if (begin == 0 && end == std::string::npos) {
-        return grammar_find_trigger(config, state.buffer, cut);
+        return grammar_find_trigger(config, state.buffer, n_before, cut);
     }
     const size_t n = end == std::string::npos ? end : std::max(n_before + end, begin) - begin;
-    const size_t found = grammar_find_trigger(config, state.buffer.substr(begin, n), cut);
+    const size_t n_known = n_before - std::min(n_before, begin);
+    const size_t found = grammar_find_trigger(config, state.buffer.substr(begin, n), n_known, cut);
     return found == std::string::npos ? found : begin + found;
 }
 
 // What comes of a token while a trigger is awaited; with `begin`, make the grammar that begins with it.
 inline grammar_verdict grammar_check_trigger(grammar_state & state, llama_token token, bool begin) {
+    state.checked = LLAMA_TOKEN_NULL;
     state.piece = token_piece(state.config->vocab, token);
     const size_t n_before = state.buffer.size();
-    reasoning_watch watch = state.watch;
     state.buffer += state.piece;
-    const size_t start = grammar_begin(state, watch, token);
+    if (!state.config->reasoning.ends.empty()) {
+        state.watch_after = state.watch;
+    }
+    const size_t start = grammar_begin(state, token);
     grammar_verdict verdict = GRAMMAR_ALLOWED;
     if (start != std::string::npos) {
         state.pieces.emplace_back(token, state.piece.size());
@@ -336,7 +342,8 @@ inline void grammar_wait(grammar_state & state, llama_token token) {
     const auto & config = *state.config;
     if (!config.reasoning.ends.empty()) {
         const bool was_inside = state.watch.inside;
-        const reasoning_outside outside = state.watch.read(config.reasoning, state.piece);
+        const reasoning_outside outside = state.outside;
+        std::swap(state.watch, state.watch_after);
         if (state.watch.inside || was_inside || outside.begin > 0) {
             state.buffer.clear();
             state.pieces.clear();

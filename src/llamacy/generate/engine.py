@@ -80,6 +80,7 @@ class Engine:
         self.slots = Slots(context, capacity, checkpoints)
         self._adapters = adapters
         self._context_shift = context_shift
+        self._model_length = context.model.n_ctx_train
         self._n_keep = n_keep
         self._tokens_of: dict[tuple[str, ...], frozenset[int]] = {}
 
@@ -133,7 +134,8 @@ class Engine:
             raise ValueError(f"{n_logprobs} tokens can't be told at each place: the model has {self.vocab.n_tokens}")
         room = self.slots.capacity - len(prompt)
         if max_tokens is None or max_tokens == -1:
-            n_most = 2**31 - 1 if self._context_shift else room
+            # a model that doesn't end would go on forever
+            n_most = max(room, self._model_length) if self._context_shift else room
         else:
             n_most = checked_count("max_tokens", max_tokens, least=0)
         if not self._context_shift:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 from functools import cache
@@ -104,6 +105,42 @@ def test_calls_in_messages_of_their_own(record: Recorded, is_required: bool) -> 
         grammar = filled(call)
         assert grammar.matches(first)
         assert grammar.matches(record.text[start:]) is parallel
+
+
+@pytest.mark.parametrize("n_tools", [1, 17])
+@pytest.mark.parametrize("name", format_names())
+def test_parameters_come_in_any_order_on_demand(name: str, n_tools: int) -> None:
+    values = {"a": "x", "b": 1, "c": True}
+    types = {"a": "string", "b": "integer", "c": "boolean"}
+    properties = {key: {"type": types[key], "const": value} for key, value in values.items()}
+    tools = [
+        {
+            "function": {
+                "name": f"f{number}",
+                "parameters": {"type": "object", "properties": properties, "required": ["b"]},
+            }
+        }
+        for number in range(n_tools)
+    ]
+    output_format = named_format(name)
+    call = output_format.call_grammar(tools, parallel=False, required=False)
+    rules = parse(filled(call).text, "root")
+    rng = random.Random(name)
+    seen = set()
+    for _ in range(200):
+        prefix = "<|channel|>commentary " if name == "harmony" else ""
+        (written,) = output_format.parse(prefix + random_text(rules, rng, 500), tools).tool_calls
+        arguments = json.loads(written.arguments)
+        assert arguments == {key: values[key] for key in arguments}
+        seen.add("".join(arguments))
+    # where commas stand between, those that must come stand first
+    has_commas = name in {"function-gemma", "gemma-4", "lfm2", "pythonic"}
+    declared = {"b", "ba", "bc", "bac"} if has_commas else {"b", "ab", "bc", "abc"}
+    orders = {"".join(order) for keys in declared for order in itertools.permutations(keys)}
+    # where tools are many, other orders would cost much
+    assert seen == (orders if n_tools == 1 else declared)
+    required = output_format.call_grammar(tools, parallel=False, required=True)
+    assert not required.any_order
 
 
 def test_harmony_has_one_call_where_its_template_writes_no_more() -> None:
