@@ -219,7 +219,25 @@ def test_scale_that_is_no_finite_float_is_refused(llama, paths, scale):
     assert "more" not in llama.loras
 
 
-@pytest.mark.parametrize("lora", ["french", ["french"], [("french", 1.0)], 1, {"french": "1"}, {"french": True}])
+def test_list_of_dicts_and_the_name_that_forks_have_for_it_are_taken(llama, paths):
+    expected = expected_row({"french": 1.0, "poems": 0.5}, paths)
+    given = [{"name": "french"}, {"name": "poems", "scale": 0.5}]
+    for option in ({"lora": given}, {"active_loras": tuple(given)}):
+        assert np.abs(row_of(llama, **option)[0] - expected).max() < 1e-3
+    assert np.abs(row_of(llama, active_loras=[])[0] - expected_row({}, paths)).max() < 1e-3
+    with pytest.raises(AdapterError, match="twice"):
+        llama("x", lora=[{"name": "french"}, {"name": "french"}])
+    with pytest.raises(TypeError, match="twice"):
+        llama("x", lora={}, active_loras=[])
+
+
+@pytest.mark.parametrize(
+    "lora",
+    [
+        "french", ["french"], [("french", 1.0)], 1, {"french": "1"}, {"french": True}, [{}], [{"scale": 1.0}],
+        [{"name": "french", "weight": 1.0}], [{"name": "french", "scale": None}], iter([{"name": "french"}]),
+    ],
+)  # fmt: skip
 def test_lora_that_is_no_mapping_to_numbers_is_refused(llama, lora):
     with pytest.raises(TypeError):
         llama("x", lora=lora)
@@ -326,6 +344,61 @@ def test_request_whose_adapter_goes_while_it_waits_raises(llama):
         thread.join()
     assert ["adapter" in str(error) for error in raised] == [True]
     row_of(llama)  # works on
+
+
+@pytest.mark.parametrize("n_seq_max", [1, 4])
+def test_threads_with_different_adapters_get_what_each_gets_alone(make_llama, paths, n_seq_max):
+    llama = make_llama(n_seq_max=n_seq_max)
+    for path in paths.values():
+        llama.load_lora(path, scale=0)
+    expected = [
+        llama(PROMPT, max_tokens=12, temperature=0, cache_prompt=False, lora=scales)["choices"][0]["text"]
+        for scales in MIXES
+    ]
+    got = []
+
+    def run(index):
+        for _ in range(6):
+            result = llama(PROMPT, max_tokens=12, n=2, temperature=0, lora=MIXES[index])
+            got.extend((index, choice["text"]) for choice in result["choices"])
+
+    threads = [threading.Thread(target=run, args=(index,)) for index in range(len(MIXES))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(got) == 12 * len(MIXES)
+    assert all(text == expected[index] for index, text in got)
+
+
+def test_loading_and_unloading_beside_requests_disturbs_none(llama, paths):
+    expected = llama(PROMPT, max_tokens=6, temperature=0, lora={"french": 1.0})["choices"][0]["text"]
+    stop, failures = threading.Event(), []
+
+    def change(name):
+        while not stop.is_set():
+            try:
+                llama.load_lora(paths["third"], name=name, scale=0)
+                llama.set_lora_scale(name, 0.0)
+                llama.unload_lora(name)
+            except Exception as error:
+                failures.append(error)
+                return
+
+    threads = [threading.Thread(target=change, args=(f"more{index}",)) for index in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(40):
+            result = llama(PROMPT, max_tokens=6, temperature=0, lora={"french": 1.0})
+            assert result["choices"][0]["text"] == expected
+            assert {"french", "poems", "third"} <= set(llama.loras)
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert not failures
+    assert list(llama.loras) == ["french", "poems", "third"]
 
 
 def test_adapters_are_freed_with_the_llama_and_once(llama_model, paths):

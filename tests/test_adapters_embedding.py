@@ -46,8 +46,8 @@ def expected(model, scales, paths, directions=None):
     return Reference(MODEL, deltas).hidden(model.tokenize(TEXT), directions=directions)[-1]
 
 
-def vector_of(model):
-    return model.embed(TEXT, normalize=False)
+def vector_of(model, **options):
+    return model.embed(TEXT, normalize=False, **options)
 
 
 def test_vectors_are_computed_with_the_adapters_that_are_on_by_default(make, paths):
@@ -60,6 +60,45 @@ def test_vectors_are_computed_with_the_adapters_that_are_on_by_default(make, pat
     model.unload_lora("two")
     model.unload_lora("one")
     np.testing.assert_allclose(vector_of(model), expected(model, {}, paths), atol=1e-3)
+
+
+def test_request_says_which_adapters_it_wants(make, paths):
+    model = make(lora_path=[paths["one"], paths["two"]])
+    for scales in ({"one": 1.0}, {"two": -1.0}, {}, {"one": 0.5, "two": 2.0}, {"one": 0}):
+        want = expected(model, scales, paths)
+        np.testing.assert_allclose(vector_of(model, lora=scales), want, atol=1e-3)
+        response = model.create_embedding(TEXT, normalize=False, lora=scales)
+        np.testing.assert_allclose(response["data"][0]["embedding"], want, atol=1e-3)
+    np.testing.assert_allclose(vector_of(model), expected(model, {"one": 1.0, "two": 1.0}, paths), atol=1e-3)
+
+
+def test_batches_and_scores_take_adapters_too(closing, paths, rank_path, tmp_path):
+    model = closing(Embedding(MODEL, lora_path=paths["one"], **PARAMS))
+    ((start, rows),) = model.embed_batches([TEXT], normalize=False, lora={})
+    assert start == 0
+    np.testing.assert_allclose(rows[0], expected(model, {}, paths), atol=1e-3)
+    path = models.write_lora(tmp_path / "bert.gguf", rank_path, targets=["attn_q", "ffn_up"])
+    reranker = closing(Embedding(rank_path, lora_path=path, n_threads=1, n_threads_batch=1))
+    plain = closing(Embedding(rank_path, n_threads=1, n_threads_batch=1))
+    assert reranker.rerank("q", ["a", "b"], lora={}) == plain.rerank("q", ["a", "b"])
+    assert reranker.rerank("q", ["a", "b"]) == reranker.rerank("q", ["a", "b"], lora={"bert": 1.0})
+    assert reranker.rerank("q", ["a", "b"]) != plain.rerank("q", ["a", "b"])
+    assert reranker.create_rerank("q", ["a"], lora={}) == plain.create_rerank("q", ["a"])
+    assert reranker.classify("a", lora={}) == plain.classify("a") != reranker.classify("a")
+
+
+def test_adapter_that_there_is_not_is_refused_before_anything_is_computed(make, paths):
+    model = make(lora_path=paths["one"])
+    model.load_lora(paths["alora"])
+    engine = model._engine if isinstance(model, Embedding) else model._embeddings()
+    epoch = engine.context.epoch
+    with pytest.raises(AdapterError, match=r"'on'.*did you mean 'one'"):
+        vector_of(model, lora={"on": 1.0})
+    with pytest.raises(AdapterError, match="activated"):
+        vector_of(model, lora={"alora": 1.0})
+    with pytest.raises(TypeError):
+        vector_of(model, lora="one")
+    assert engine.context.epoch == epoch
 
 
 def test_adapters_stay_on_a_context_that_grew(make, paths):

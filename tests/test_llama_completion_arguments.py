@@ -154,6 +154,7 @@ def test_pickle_preserves_every_argument(closing, lora_path):
         "lora_path": str(lora_path), "lora_scale": 0.5, "verbose": False, "n_seq_max": 2,
         "type_k": "f32", "type_v": "f32",
         "embedding": True, "use_mmap": False, "n_gpu_layers": 0, "rope_freq_base": 5000.0,
+        "cache": 1 << 20, "ctx_checkpoints": 3, "checkpoint_interval": 64, "checkpoint_on_device": False,
     }  # fmt: skip
     llama = closing(Llama(data("llama.gguf"), **arguments))
     again = closing(pickle.loads(pickle.dumps(llama)))

@@ -63,9 +63,8 @@ def test_logits_after_reuse_are_those_of_a_fresh_evaluation(make_llama, name, n_
     llama(PROMPT[:n_before], max_tokens=4, temperature=0)
     reused, n_cached = row_of(llama, PROMPT)
     np.testing.assert_allclose(reused, fresh, atol=1e-4)
-    assert n_cached in (0, min(n_before, len(PROMPT) - 1))
-    if name in ("llama", "gemma3"):
-        assert n_cached == min(n_before, len(PROMPT) - 1)
+    # a memory that can't be cut goes back to the checkpoint before the last token of the prompt
+    assert n_cached == min(n_before - (name not in ("llama", "gemma3")), len(PROMPT) - 1)
     assert ledger_is_memory(llama)
 
 
@@ -81,7 +80,8 @@ def test_conversation_that_goes_on_computes_what_is_new_only(make_llama, name):
         epoch = llama.context.epoch
         logits, n_cached = row_of(llama, tokens)
         assert n_cached == n_known
-        assert llama.context.epoch == epoch + 1
+        # one decode, and one more where a checkpoint is taken on the way
+        assert llama.context.epoch == epoch + (1 if name == "llama" else 2)
         np.testing.assert_allclose(logits, row_of(make_llama(name, **F32), tokens)[0], atol=1e-4)
 
 
@@ -270,7 +270,7 @@ def test_memory_without_room_is_an_error_and_the_next_request_is_right(make_llam
     context = llama.context
     # somebody else takes nearly all of the room that the sequences share
     with Batch(256) as batch:
-        batch.extend([265] * (context.n_ctx - 10), 0, [1])
+        batch.extend([265] * (context.n_ctx - 10), 0, [0])
         context.decode(batch)
     with pytest.raises(MemorySlotError):
         llama(PROMPT, max_tokens=12, temperature=0)

@@ -111,7 +111,7 @@ class Worker:
 
     def run(self, request: Asked) -> Answer:
         """Run one request."""
-        answer = self._ask(request.line())
+        answer = self.ask(request.line())
         return Answer(
             answer["n_tokens"], answer["tokens"], bytes.fromhex(answer["text"]), answer["wall"], answer["cpu"]
         )
@@ -122,7 +122,14 @@ class Worker:
 
     def peak_rss(self) -> int:
         """Return the most bytes of memory that the process had so far."""
-        return int(self._ask("rss")["peak_rss_bytes"])
+        return int(self.ask("rss")["peak_rss_bytes"])
+
+    def ask(self, line: str) -> dict[str, Any]:
+        """Give the process one line, and return its answer."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(line + "\n")
+        self._process.stdin.flush()
+        return self._read()
 
     def close(self) -> None:
         """End the process."""
@@ -137,12 +144,6 @@ class Worker:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    def _ask(self, line: str) -> dict[str, Any]:
-        assert self._process.stdin is not None
-        self._process.stdin.write(line + "\n")
-        self._process.stdin.flush()
-        return self._read()
 
     def _read(self) -> dict[str, Any]:
         assert self._process.stdout is not None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from llamacy.generate.embed.engine import EmbeddingEngine
@@ -112,7 +112,7 @@ class Embedding(RankingModel):
     def _make_context(self, n_ctx: int | None, params: dict[str, Any]) -> tuple[Context, int]:
         self._engine = EmbeddingEngine(self._model, n_ctx, params)
         self._engine.replaced = self._replace_context
-        self._engine.adapters = lambda: self._adapters.pairs(None)
+        self._engine.adapters = lambda lora: self._adapters.pairs(lora)
         self._engine.control_vector = lambda: self._control_vector
         return self._engine.context, self._engine.n_most
 
@@ -129,6 +129,7 @@ class Embedding(RankingModel):
         truncate: bool = False,
         prompt: str | None = None,
         dimensions: int | None = None,
+        lora: Mapping[str, float] | None = None,
         progress: bool = False,
         return_count: bool = False,
     ) -> Any:
@@ -151,6 +152,8 @@ class Embedding(RankingModel):
             ``"document"``).
         dimensions
             Keep only so many numbers from the beginning, before normalising (for models trained like that).
+        lora
+            The LoRA adapters to apply, by name, with their scales; by default those that are applied to all texts.
         progress
             Show a bar on standard error.
         return_count
@@ -168,6 +171,8 @@ class Embedding(RankingModel):
         ------
         ContextLengthError
             A text has more tokens than fit; the message has its index and both numbers.
+        AdapterError
+            There is no adapter of a name, or it is an activated LoRA.
         DecodeAbortedError
             `abort` was called.
         DecodeError, EncodeError, OutputError
@@ -175,7 +180,7 @@ class Embedding(RankingModel):
         TokenizeError, TypeError, ValueError
             A text can't be converted, or an option is wrong.
         """
-        request = self._request(normalize, truncate, prompt, dimensions)
+        request = self._request(normalize, truncate, prompt, dimensions, lora)
         vectors = request.embed(input, progress=progress)
         return (vectors, request.n_tokens) if return_count else vectors
 
@@ -187,6 +192,7 @@ class Embedding(RankingModel):
         truncate: bool = False,
         prompt: str | None = None,
         dimensions: int | None = None,
+        lora: Mapping[str, float] | None = None,
         progress: bool = False,
     ) -> Iterator[tuple[int, Any]]:
         """Return an iterator of the vectors of any number of texts, which takes constant memory.
@@ -195,7 +201,7 @@ class Embedding(RankingModel):
         ----------
         texts
             Texts or tokens; read as they are needed.
-        normalize, truncate, prompt, dimensions, progress
+        normalize, truncate, prompt, dimensions, lora, progress
             As for `embed`.
 
         Yields
@@ -212,7 +218,7 @@ class Embedding(RankingModel):
 
         Thread safety: between two steps other calls may run.
         """
-        return self._request(normalize, truncate, prompt, dimensions).batches(texts, progress=progress)
+        return self._request(normalize, truncate, prompt, dimensions, lora).batches(texts, progress=progress)
 
     def create_embedding(
         self,
@@ -224,12 +230,13 @@ class Embedding(RankingModel):
         normalize: Normalization = True,
         truncate: bool = False,
         prompt: str | None = None,
+        lora: Mapping[str, float] | None = None,
     ) -> CreateEmbeddingResponse:
         """Return the vectors of texts in the shape of OpenAI's embeddings.
 
         Parameters
         ----------
-        input, dimensions, normalize, truncate, prompt
+        input, dimensions, normalize, truncate, prompt, lora
             As for `embed`.
         model
             Name that the response shows; the model's own by default.
@@ -246,7 +253,7 @@ class Embedding(RankingModel):
         ContextLengthError, DecodeError, EncodeError, OutputError, TokenizeError, TypeError, ValueError
             As for `embed`.
         """
-        request = self._request(normalize, truncate, prompt, dimensions)
+        request = self._request(normalize, truncate, prompt, dimensions, lora)
         return request.response(input, model, encoding_format)
 
     # without blocking an event loop
@@ -333,9 +340,14 @@ class Embedding(RankingModel):
         return [*super()._works(), (self._engine.lock, lambda: self._engine.running)]
 
     def _request(
-        self, normalize: Normalization, truncate: bool, prompt: str | None, dimensions: int | None
+        self,
+        normalize: Normalization,
+        truncate: bool,
+        prompt: str | None,
+        dimensions: int | None,
+        lora: Mapping[str, float] | None,
     ) -> EmbeddingRequest:
-        return EmbeddingRequest(self._engine, normalize, truncate, prompt, dimensions, self._prefixes)
+        return EmbeddingRequest(self._engine, normalize, truncate, prompt, dimensions, self._prefixes, lora)
 
     async def _awaited(self, request: Callable[[], _Item]) -> _Item:
         if self._worker is None:

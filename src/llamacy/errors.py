@@ -124,7 +124,8 @@ class DecodeError(LlamacyError, RuntimeError):
         What `llama_decode` returned.
     memory_restored
         True when the memory is as it was before the call. False when micro-batches that had been finished stay in it:
-        look at `Memory.pos_max` before going on.
+        look at `Memory.seq_pos_max` before going on. Recurrent state can't be taken back to there, so of sequences that
+        have some nothing stays.
     """
 
     memory_restored = True

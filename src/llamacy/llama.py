@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from llamacy.errors import InUseError
 from llamacy.generate.arguments import renamed, split_arguments
+from llamacy.generate.cache import CheckpointOptions
 from llamacy.generate.chat import ChatArguments, ChatRequest
 from llamacy.generate.complete import TextRequest, usage_apart
 from llamacy.generate.embed.beside import EmbeddingBeside
@@ -15,6 +16,7 @@ from llamacy.generate.engine import Engine, ending
 from llamacy.generate.native_log import log_to_stderr
 from llamacy.generate.openai_types import as_openai, check_openai
 from llamacy.generate.prompts import checked_tokens
+from llamacy.generate.stateful import StatefulModel
 from llamacy.generate.templates import Templates
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from llamacy.generate import responses
     from llamacy.generate.aio import Worker
     from llamacy.generate.arguments import ChatOptions, RequestArguments, TokenArguments
+    from llamacy.generate.cache import Cache
     from llamacy.types import StrPath
 
     Prompt = str | bytes | Sequence[int]
@@ -32,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["Llama"]
 
 
-class Llama(EmbeddingBeside):
+class Llama(StatefulModel, EmbeddingBeside):
     """A model that is ready to generate text.
 
     Parameters
@@ -52,7 +55,8 @@ class Llama(EmbeddingBeside):
         Seed for requests that give none; drawn anew for each request by default.
     context_shift
         Go on when the context is full, by dropping the older half of what it holds; without it the generation ends
-        there with the finish reason ``"length"``.
+        there with the finish reason ``"length"``. A request without `max_tokens` ends after as many tokens as the model
+        was trained with.
     n_keep
         Tokens at the beginning of the prompt that a shift, or `truncate_prompt`, leaves in place; -1 for all of it.
     chat_format
@@ -66,6 +70,18 @@ class Llama(EmbeddingBeside):
     lora_path, lora_scale
         A LoRA adapter for requests that don't say which ones they want, and its scale; or several paths, or pairs of a
         path and a scale. `load_lora` loads further ones.
+    cache
+        Where to keep what the context computed, so that no beginning of a prompt is computed twice: bytes of memory
+        that it may take, the path of a directory, True (2 GiB of memory), or a store of `llamacy.checkpoint`, which
+        others may share. What the context itself still has is used in any case.
+    ctx_checkpoints
+        Models with recurrent layers or a sliding window can't go back to an earlier place of a prompt but to
+        checkpoints, which are taken at the end of prompts and messages: so many for each sequence, in at most 1 GiB of
+        memory for all. 0 for none.
+    checkpoint_interval
+        Tokens after which a further one is taken in a long prompt; 0 for none.
+    checkpoint_on_device
+        Keep the last one of each sequence in the memory of the device; for recurrent layers.
     verbose
         Show llama.cpp's log on standard error, unless `logging` is set up to do something else with it.
     **params
@@ -82,6 +98,8 @@ class Llama(EmbeddingBeside):
         The context can't be created, in most cases for want of memory.
     MemoryOperationError
         The memory of the model can't be shifted, but `context_shift` asks for it.
+    CheckpointError
+        The directory of the cache can't be used; or checkpoints of this model can't be kept on the device.
     TypeError, ValueError
         A parameter is wrong or does not exist.
 
@@ -107,6 +125,10 @@ class Llama(EmbeddingBeside):
         spm_infill: bool = False,
         lora_path: StrPath | Sequence[StrPath | tuple[StrPath, float]] | None = None,
         lora_scale: float = 1.0,
+        cache: Cache = None,
+        ctx_checkpoints: int = 16,
+        checkpoint_interval: int = 4096,
+        checkpoint_on_device: bool = False,
         verbose: bool = False,
         **params: Any,
     ) -> None:
@@ -114,8 +136,11 @@ class Llama(EmbeddingBeside):
             "n_ctx": n_ctx, "n_batch": n_batch, "n_ubatch": n_ubatch, "n_threads": n_threads,
             "n_threads_batch": n_threads_batch, "seed": seed, "context_shift": context_shift, "n_keep": n_keep,
             "chat_format": chat_format, "chat_template": chat_template, "chat_template_name": chat_template_name,
-            "spm_infill": spm_infill, "lora_path": lora_path, "lora_scale": lora_scale, "verbose": verbose, **params,
+            "spm_infill": spm_infill, "lora_path": lora_path, "lora_scale": lora_scale, "cache": cache,
+            "ctx_checkpoints": ctx_checkpoints, "checkpoint_interval": checkpoint_interval,
+            "checkpoint_on_device": checkpoint_on_device, "verbose": verbose, **params,
         }  # fmt: skip
+        checkpoints = CheckpointOptions(ctx_checkpoints, checkpoint_interval, checkpoint_on_device)
         if verbose:
             log_to_stderr()
         params.update(n_batch=n_batch, n_ubatch=n_ubatch, n_threads=n_threads, n_threads_batch=n_threads_batch)
@@ -125,8 +150,14 @@ class Llama(EmbeddingBeside):
                 self._model, chat_format=chat_format, chat_template=chat_template, name=chat_template_name
             )
             self._engine = Engine(
-                self._context, self._n_ctx, context_shift=context_shift, n_keep=n_keep, adapters=self._adapters
+                self._context,
+                self._n_ctx,
+                context_shift=context_shift,
+                n_keep=n_keep,
+                checkpoints=checkpoints,
+                adapters=self._adapters,
             )
+            self.set_cache(cache)
         except BaseException:
             self._close_embeddings()
             self._context.close()
@@ -485,16 +516,6 @@ class Llama(EmbeddingBeside):
         """Stop the request that runs, from any thread; it ends with the finish reason ``"abort"``."""
         self._engine.slots.scheduler.abort()
         self._abort_embeddings()
-
-    def reset(self) -> None:
-        """Forget the tokens that the context holds, so that the next request computes its prompt afresh.
-
-        Raises
-        ------
-        ConcurrentUseError
-            Another thread reads a stream.
-        """
-        self._engine.slots.reset()
 
     # lifetime
 

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from llamacy.checkpoint.disk import DiskStore
-from llamacy.checkpoint.mutations import Mutations
 from llamacy.checkpoint.prefix import Prefix
 from llamacy.checkpoint.ram import RamStore
 from llamacy.checkpoint.registry import Registry
@@ -78,7 +77,6 @@ def test_kv_005_history_edited_in_the_middle_many_times_does_not_drift(make_kind
                 start = 0 if checkpoint is None else registry.restore(checkpoint).n_positions
                 if checkpoint is None:
                     context.memory.seq_rm(0)
-                    Mutations(context).seq_rm(0)
                 del held[start:]
             n_asked += len(prompt)
             row = None

@@ -13,12 +13,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llamacy.checkpoint.mutations import Mutations, observers
 from llamacy.checkpoint.prefix import MEDIA_ELEMENTS, Media, Prefix
 from llamacy.checkpoint.registry import Registry, pauses
 from llamacy.checkpoint.snapshot import Snapshot
 from llamacy.core.control_vector import ControlVector
-from llamacy.errors import CheckpointError, ClosedError, StaleCheckpointError
+from llamacy.errors import (
+    CheckpointError,
+    ClosedError,
+    InvalidBatchError,
+    MemoryOperationError,
+    StaleCheckpointError,
+    StateError,
+)
+from llamacy.types import StateFlags
 
 from .conftest import PROMPT, UNCUT, MakeContext, decode
 
@@ -119,69 +126,100 @@ def test_same_place_again_is_the_same_checkpoint(make_kind: MakeContext) -> None
 def two(make_kind: MakeContext) -> Any:
     """A hybrid context with two sequences that hold the prompt, and checkpoints of them at 4, 8 and 12."""
     context = make_kind("qwen35", n_seq_max=3)
+    with with_checkpoints(context) as registry:
+        yield context, registry
+
+
+def with_checkpoints(context: Any) -> Registry:
+    """Let two sequences hold the prompt, and return checkpoints of them at 4, 8 and 12."""
     registry = Registry(context)
     for seq_id in (0, 1):
         for start in range(0, 12, 4):
             decode(context, PROMPT[start : start + 4], start, seq_id)
             registry.capture(seq_id, PROMPT[: start + 4])
-    yield context, registry
-    registry.close()
+    return registry
 
 
 ALL = [4, 8, 12]
 
 
+PARTIAL = StateFlags.PARTIAL_ONLY
+DEVICE = StateFlags.PARTIAL_ONLY | StateFlags.ON_DEVICE
+
+
 @pytest.mark.parametrize(
-    ("mutate", "first", "second"),
+    ("name", "mutate", "first", "second"),
     [
-        (lambda m: m.seq_rm(0, 8, -1), [4, 8], ALL),
-        (lambda m: m.seq_rm(0, 7, -1), [4], ALL),
-        (lambda m: m.seq_rm(0, 5, 6), [4], ALL),
-        (lambda m: m.seq_rm(0, 6, 6), ALL, ALL),
-        (lambda m: m.seq_rm(0), [], ALL),
-        (lambda m: m.seq_rm(0, -1, 2), [], ALL),
-        (lambda m: m.seq_rm(-1, 4, -1), [4], [4]),
-        (lambda m: m.seq_rm(2), ALL, ALL),
-        (lambda m: m.seq_add(0, 8, -1, 4), [4, 8], ALL),
-        (lambda m: m.seq_add(0, 8, -1, -3), [4], ALL),
-        (lambda m: m.seq_add(0, 8, -1, 0), ALL, ALL),
-        (lambda m: m.seq_div(0, 8, -1, 2), [4], ALL),
-        (lambda m: m.seq_div(0, 8, -1, 1), ALL, ALL),
-        (lambda m: m.seq_cp(0, 1, 4, 6), ALL, [4]),
-        (lambda m: m.seq_cp(0, 0), ALL, ALL),
-        (lambda m: m.seq_cp(2, 0), [], ALL),
-        (lambda m: m.seq_keep(1), [], ALL),
-        (lambda m: m.seq_keep(2), [], []),
-        (lambda m: m.clear(), [], []),
-        (lambda m: m.state_set(), [], []),
-        (lambda m: m.seq_state_set(1), ALL, []),
-        (lambda m: m.decode(0, 12), ALL, ALL),
-        (lambda m: m.decode(0, 9), [4, 8], ALL),
-        (lambda m: m.seq_state_get_on_device(0), ALL, ALL),
+        ("mamba2", lambda c: c.memory.seq_rm(0, 5, 6), [4], ALL),
+        ("mamba2", lambda c: c.memory.seq_rm(0, 6, 6), ALL, ALL),
+        ("mamba2", lambda c: c.memory.seq_rm(0), [], ALL),
+        ("mamba2", lambda c: c.memory.seq_rm(0, -1, 2), [], ALL),
+        ("mamba2", lambda c: c.memory.seq_rm(2), ALL, ALL),
+        ("mamba2", lambda c: c.memory.seq_add(0, 8, -1, 4), [4, 8], ALL),
+        ("mamba2", lambda c: c.memory.seq_add(0, 8, -1, -3), [4], ALL),
+        ("mamba2", lambda c: c.memory.seq_add(0, 8, -1, 0), ALL, ALL),
+        ("mamba2", lambda c: c.memory.seq_div(0, 8, -1, 2), [4], ALL),
+        ("mamba2", lambda c: c.memory.seq_div(0, 8, -1, 1), ALL, ALL),
+        ("qwen35.rs4", lambda c: c.memory.seq_rm(1, 10, -1), ALL, [4, 8]),
+        ("unified", lambda c: c.memory.seq_cp(0, 1, 4, 6), ALL, [4]),
+        ("unified", lambda c: c.memory.seq_keep(1), [], ALL),
+        ("qwen35", lambda c: c.memory.seq_cp(0, 0), ALL, ALL),
+        ("qwen35", lambda c: c.memory.seq_cp(2, 0), [], ALL),
+        ("qwen35", lambda c: c.memory.seq_keep(1), [], ALL),
+        ("qwen35", lambda c: c.memory.seq_keep(2), [], []),
+        ("qwen35", lambda c: c.memory.clear(), [], []),
+        ("qwen35", lambda c: c.state.set(c.state.get()), [], []),
+        ("qwen35", lambda c: c.state.seq_set(1, c.state.seq_get(0)), ALL, []),
+        ("qwen35", lambda c: c.state.seq_set(1, c.state.seq_get(0, PARTIAL), PARTIAL), ALL, ALL),
+        ("qwen35", lambda c: decode(c, [260], 12), ALL, ALL),
+        ("qwen35", lambda c: c.state.seq_get(0, DEVICE), ALL, ALL),
+        # what is refused touches nothing
+        ("qwen35", lambda c: refused(c.memory.seq_rm, 0, 7, -1), ALL, ALL),
+        ("qwen35", lambda c: refused(c.memory.seq_add, 0, 8, -1, 4), ALL, ALL),
+        ("qwen35", lambda c: refused(c.memory.seq_cp, 0, 1, 4, 6), ALL, ALL),
+        ("qwen35", lambda c: refused(decode, c, [260], 11), ALL, ALL),
+        ("qwen35", lambda c: refused(c.state.seq_set, 1, c.state.seq_get(0)[:-1]), ALL, ALL),
     ],
 )
 def test_mutation_drops_what_it_touches_and_nothing_else(
-    two: Any, mutate: Callable[[Mutations], None], first: list[int], second: list[int]
+    make_kind: MakeContext, name: str, mutate: Callable[[Any], None], first: list[int], second: list[int]
 ) -> None:
-    context, registry = two
-    before = {seq_id: registry.checkpoints(seq_id) for seq_id in (0, 1)}
-    mutate(Mutations(context))
-    for seq_id, expected in ((0, first), (1, second)):
-        assert [checkpoint.n_positions for checkpoint in registry.checkpoints(seq_id)] == expected
-        assert [checkpoint.n_positions for checkpoint in before[seq_id] if checkpoint.valid] == expected
-    state = context.state.get()
-    for checkpoint in before[0] + before[1]:
-        if not checkpoint.valid:
-            with pytest.raises(StaleCheckpointError):
-                registry.restore(checkpoint)
-    assert context.state.get() == state
+    kind, params = ("qwen35", {"kv_unified": True}) if name == "unified" else (name, {})
+    context = make_kind(kind, n_seq_max=3, **params)
+    with with_checkpoints(context) as registry:
+        before = {seq_id: registry.checkpoints(seq_id) for seq_id in (0, 1)}
+        mutate(context)
+        for seq_id, expected in ((0, first), (1, second)):
+            assert [checkpoint.n_positions for checkpoint in registry.checkpoints(seq_id)] == expected
+            assert [checkpoint.n_positions for checkpoint in before[seq_id] if checkpoint.valid] == expected
+        lasts = [context.memory.seq_pos_max(seq_id) for seq_id in range(3)]
+        for checkpoint in before[0] + before[1]:
+            if not checkpoint.valid:
+                with pytest.raises(StaleCheckpointError):
+                    registry.restore(checkpoint)
+        assert [context.memory.seq_pos_max(seq_id) for seq_id in range(3)] == lasts
+
+
+def refused(call: Callable[..., Any], *args: Any) -> None:
+    with pytest.raises((InvalidBatchError, MemoryOperationError, StateError)):
+        call(*args)
+
+
+def test_state_that_fails_midway_drops_the_checkpoints_of_the_sequence(make_kind: MakeContext) -> None:
+    context = make_kind("qwen35", n_seq_max=3)
+    with with_checkpoints(context) as registry:
+        other = make_kind("qwen35", n_seq_max=3, type_k="F16")
+        decode(other, PROMPT)
+        with pytest.raises(StateError, match="sequence 0 is empty now"):
+            context.state.seq_set(0, other.state.seq_get(0))
+        assert registry.checkpoints(0) == []
+        assert [checkpoint.n_positions for checkpoint in registry.checkpoints(1)] == ALL
 
 
 def test_copy_of_a_sequence_has_its_checkpoints_for_free(two: Any, make_kind: MakeContext) -> None:
     context, registry = two
     n_bytes = registry.n_bytes
     context.memory.seq_cp(0, 2)
-    Mutations(context).seq_cp(0, 2)
     decode(context, PROMPT[12:16], 12, 2)
     assert [checkpoint.n_positions for checkpoint in registry.checkpoints(2)] == ALL
     assert registry.n_bytes == n_bytes + sum(4 * n for n in ALL)
@@ -205,13 +243,13 @@ def test_restore_while_a_copy_is_pending_is_refused_and_keeps_the_checkpoint(two
     assert registry.restore(checkpoint).n_positions == 8
 
 
-def test_sequence_that_lost_its_end_unnoticed_is_found_out(two: Any) -> None:
+def test_sequence_that_lost_its_end_makes_its_checkpoints_stale(two: Any) -> None:
     context, registry = two
     checkpoint = registry.checkpoints(0)[-1]
     context.memory.seq_rm(0)
     decode(context, PROMPT[:4])
     before = context.state.get()
-    with pytest.raises(StaleCheckpointError, match="up to 3 only"):
+    with pytest.raises(StaleCheckpointError, match="nothing was changed"):
         registry.restore(checkpoint)
     assert context.state.get() == before
     assert not checkpoint.valid
@@ -239,10 +277,7 @@ def test_stop_between_restore_and_cut_empties_the_sequence(two: Any, monkeypatch
     def stopped(prefix: Prefix) -> range:
         raise KeyboardInterrupt
 
-    registry_module = sys.modules[Registry.__module__]
-    real = registry_module.last_positions
-    answers = [real, stopped]
-    monkeypatch.setattr(registry_module, "last_positions", lambda prefix: answers.pop(0)(prefix))
+    monkeypatch.setattr(sys.modules[Registry.__module__], "last_positions", stopped)
     with pytest.raises(KeyboardInterrupt):
         registry.restore(second)
     assert context.memory.seq_pos_max(0) == -1
@@ -328,23 +363,21 @@ def test_checkpoint_of_another_registry_is_refused(two: Any) -> None:
 def test_registry_and_context_do_not_keep_each_other_alive(make_kind: MakeContext) -> None:
     context = make_kind("qwen35")
     registry = Registry(context)
-    assert observers(context) == [registry]
     gone = weakref.ref(registry)
     del registry
     gc.collect()
     assert gone() is None
-    assert observers(context) == []
+    context.memory.clear()  # nobody is left to be told
 
 
-def test_closing_all_comes_before_the_context(make_kind: MakeContext) -> None:
+def test_closed_context_closes_all_of_its_registries(make_kind: MakeContext) -> None:
     context = make_kind("qwen35")
     registries = [Registry(context), Registry(context)]
-    checkpoints = [in_two_pieces(context, registries[0])]
-    Mutations(context).close()
-    assert all(registry.closed for registry in registries)
-    assert not checkpoints[0].valid
+    checkpoint = in_two_pieces(context, registries[0])
     context.close()
-    for call in (lambda: registries[0].capture(0, PROMPT), lambda: registries[0].restore(checkpoints[0])):
+    assert all(registry.closed for registry in registries)
+    assert not checkpoint.valid
+    for call in (lambda: registries[0].capture(0, PROMPT), lambda: registries[0].restore(checkpoint)):
         with pytest.raises(ClosedError):
             call()
 

@@ -192,13 +192,15 @@ def test_other_fingerprint_is_not_found(make_store: MakeStore) -> None:
     assert hit.n_elements == 1
 
 
-def test_what_is_no_gain_is_a_miss(make_store: MakeStore) -> None:
+def test_what_is_no_gain_is_neither_hit_nor_miss(make_store: MakeStore) -> None:
     store = make_store()
     store.put(snapshot_of([1, 2]))
     assert found(store, [1, 2, 3], n_least=2) is None
     assert found(store, [1, 2, 3], n_least=1) == [1, 2]
     stats = store.stats
-    assert (stats.n_hits, stats.n_misses, stats.n_tokens_saved) == (1, 1, 2)
+    assert (stats.n_hits, stats.n_misses, stats.n_tokens_saved) == (1, 0, 2)
+    assert found(store, [7], n_least=0) is None
+    assert store.stats.n_misses == 1
 
 
 def test_stats_tell_bytes_and_entries(make_store: MakeStore) -> None:

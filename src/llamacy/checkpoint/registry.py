@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from llamacy.checkpoint.fingerprint import Fingerprint, context_fingerprint
-from llamacy.checkpoint.mutations import Mutations, observe
+from llamacy.checkpoint.memory_kind import checked_memory
 from llamacy.checkpoint.prefix import MEDIA_ELEMENTS, Prefix
-from llamacy.checkpoint.snapshot import Restored, checked_memory, checked_positions, checked_seq, last_positions
+from llamacy.checkpoint.snapshot import Restored, checked_positions, checked_seq, last_positions
 from llamacy.checkpoint.trie import Trie
 from llamacy.errors import CheckpointError, ClosedError, MemoryOperationError, StaleCheckpointError, StateError
 from llamacy.types import StateFlags
@@ -61,7 +61,7 @@ class Registry:
 
     Recurrent state, and a sliding window, can't be cut back to an earlier position as attention can: going back needs a
     copy of how they were. A checkpoint is just that; all else must still be in the memory. So each change of the memory
-    has to be told (`Mutations`), and makes those checkpoints invalid that rely on what was changed.
+    (`Memory.observe`) makes those checkpoints invalid that rely on what was changed.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ class Registry:
     ValueError
         A limit is negative.
 
-    Lifetime: close it before the context (`Mutations.close` does).
+    Lifetime: closing the context closes it.
     Thread safety: as the context.
     """
 
@@ -108,7 +108,7 @@ class Registry:
         # the least recently used one first
         self._used: OrderedDict[Checkpoint, None] = OrderedDict()
         self._closed = False
-        observe(context, self)
+        memory.observe(self)
 
     def __len__(self) -> int:
         """Return the number of valid checkpoints."""
@@ -128,8 +128,9 @@ class Registry:
     @property
     def n_bytes(self) -> int:
         """Bytes that the checkpoints take in host memory; copies of a sequence share the state."""
-        states = {id(checkpoint._data): len(checkpoint._data) for checkpoint in self._used}
-        return sum(states.values()) + sum(checkpoint.prefix.n_bytes for checkpoint in self._used)
+        held = list(self._used)  # another thread may ask while checkpoints come and go
+        states = {id(checkpoint._data): len(checkpoint._data) for checkpoint in held}
+        return sum(states.values()) + sum(checkpoint.prefix.n_bytes for checkpoint in held)
 
     @property
     def closed(self) -> bool:
@@ -184,8 +185,6 @@ class Registry:
             data = context.state.seq_get(seq_id, self._flags)
         except StateError as error:
             raise CheckpointError(str(error.args[0]), log=error.log) from error
-        if self._on_device:
-            Mutations(context).seq_state_get_on_device(seq_id)
         checkpoint = Checkpoint(seq_id, prefix, fingerprint, data)
         self._add(checkpoint)
         return checkpoint if checkpoint.valid else None
@@ -231,7 +230,7 @@ class Registry:
         """
         context = self._open()
         memory = checked_memory(context)
-        self._check_fresh(context, memory, checkpoint)
+        self._check_fresh(context, checkpoint)
         seq_id, n_positions = checkpoint.seq_id, checkpoint.n_positions
         before = memory.seq_pos_max(seq_id)
         try:
@@ -242,19 +241,18 @@ class Registry:
                     raise CheckpointError(str(error.args[0]), log=error.log) from error
                 self._drop(checkpoint)
                 raise StaleCheckpointError(str(error.args[0]), log=error.log) from error
-            raise self._failed(context, memory, seq_id, error) from error
+            raise self._failed(memory, seq_id, error) from error
         try:
             memory.seq_rm(seq_id, n_positions, -1)
             last = memory.seq_pos_max(seq_id)
             if last not in last_positions(checkpoint.prefix):
                 raise StateError(f"it holds positions up to {last} instead of {n_positions - 1} then")
         except (MemoryOperationError, StateError) as error:
-            raise self._failed(context, memory, seq_id, error) from error
+            raise self._failed(memory, seq_id, error) from error
         except BaseException as error:
             # stopped between the two
-            self._failed(context, memory, seq_id, StateError(repr(error)))
+            self._failed(memory, seq_id, StateError(repr(error)))
             raise
-        Mutations(context).seq_rm(seq_id, n_positions, -1)
         self._used.move_to_end(checkpoint)
         return Restored(len(checkpoint.prefix), n_positions, None)
 
@@ -286,7 +284,7 @@ class Registry:
             raise ClosedError("the context is closed, and with it the registry of its checkpoints")
         return context
 
-    def _check_fresh(self, context: Context, memory: Memory, checkpoint: Checkpoint) -> None:
+    def _check_fresh(self, context: Context, checkpoint: Checkpoint) -> None:
         if checkpoint not in self._used:
             raise StaleCheckpointError(
                 f"{checkpoint!r} can't be restored: what it relies on is not in the memory any more, or it was dropped "
@@ -296,19 +294,10 @@ class Registry:
         if checkpoint.fingerprint != fingerprint:
             difference = fingerprint.difference(checkpoint.fingerprint)
             raise StaleCheckpointError(f"{checkpoint!r} is of another setting: {difference}; nothing was changed")
-        last = memory.seq_pos_max(checkpoint.seq_id)
-        if last < last_positions(checkpoint.prefix)[0]:
-            self._drop(checkpoint)
-            raise StaleCheckpointError(
-                f"{checkpoint!r} can't be restored: its sequence holds positions up to {last} only; nothing was changed"
-            )
 
-    def _failed(
-        self, context: Context, memory: Memory, seq_id: int, error: StateError | MemoryOperationError
-    ) -> CheckpointError:
+    def _failed(self, memory: Memory, seq_id: int, error: StateError | MemoryOperationError) -> CheckpointError:
         """Empty a sequence of which nobody knows what it holds; return what to raise."""
         memory.seq_rm(seq_id)
-        Mutations(context).seq_rm(seq_id)
         return CheckpointError(
             f"the checkpoint could not be restored: {error.args[0]}; sequence {seq_id} is empty now", log=error.log
         )

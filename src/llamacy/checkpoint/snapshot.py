@@ -6,11 +6,10 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from llamacy.checkpoint.fingerprint import Fingerprint, context_fingerprint
-from llamacy.checkpoint.mutations import Mutations
+from llamacy.checkpoint.memory_kind import can_cut, checked_memory
 from llamacy.checkpoint.prefix import Media, Prefix
 from llamacy.errors import (
     CheckpointError,
-    ClosedError,
     CorruptCheckpointError,
     IncompatibleCheckpointError,
     MemoryOperationError,
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from llamacy.core.candidates import Candidates
     from llamacy.core.context import Context
     from llamacy.core.memory import Memory
-    from llamacy.types import AnyBuffer
+    from llamacy.types import AnyBuffer, StrPath
 
 _FLOAT = 4
 
@@ -153,6 +152,54 @@ class Snapshot:
             raise CheckpointError(str(error.args[0]), log=error.log) from error
         return cls(fingerprint, prefix, state, logits)
 
+    def __bytes__(self) -> bytes:
+        """Return it as bytes, for `from_bytes`."""
+        from llamacy.checkpoint.format import snapshot_to_bytes
+
+        return snapshot_to_bytes(self)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Snapshot:
+        """Return the snapshot that was made into these bytes.
+
+        Raises
+        ------
+        CorruptCheckpointError, IncompatibleCheckpointError
+            They are damaged, or of another version of the format.
+        """
+        from llamacy.checkpoint.format import snapshot_from_bytes
+
+        return snapshot_from_bytes(data)
+
+    def save(self, path: StrPath) -> None:
+        """Write it to a file, which appears whole or not at all.
+
+        Raises
+        ------
+        CheckpointError
+            It can't be written.
+        """
+        from llamacy.checkpoint.directory import save_file
+
+        save_file(path, self)
+
+    @classmethod
+    def load(cls, path: StrPath) -> Snapshot:
+        """Return the snapshot in a file.
+
+        Raises
+        ------
+        CorruptCheckpointError
+            It is damaged or foreign, or can't be read.
+        IncompatibleCheckpointError
+            It is of another version of the format.
+        FileNotFoundError
+            There is no such file.
+        """
+        from llamacy.checkpoint.directory import load_file
+
+        return load_file(path)
+
     def restore(self, context: Context, *, seq_id: int = 0, n_elements: int | None = None) -> Restored:
         """Replace a sequence by the snapshot, or by the beginning of it.
 
@@ -188,11 +235,8 @@ class Snapshot:
         try:
             context.state.seq_set(seq_id, self.state)
         except StateError as error:
-            if memory.seq_pos_max(seq_id) == -1:
-                Mutations(context).seq_state_set(seq_id)
             raise CheckpointError(str(error.args[0]), log=error.log) from error
         try:
-            Mutations(context).seq_state_set(seq_id)
             if memory.seq_pos_max(seq_id) not in last_positions(self.prefix):
                 raise CorruptCheckpointError(
                     f"the state ends at position {memory.seq_pos_max(seq_id)}, the tokens of the snapshot at "
@@ -234,25 +278,6 @@ class Snapshot:
                 "create the context with a larger n_ctx; nothing was changed"
             )
         return n
-
-
-def can_cut(context: Context) -> bool:
-    """Return whether a restored sequence can be cut back to any earlier position.
-
-    That is so for attention without a window. Recurrent state goes on from where it was saved only; so does a sliding
-    window, also with ``swa_full``: llama.cpp saves no cells beyond the window.
-    """
-    return checked_memory(context).kind == "attention"
-
-
-def checked_memory(context: Context) -> Memory:
-    """Return the memory of an open context that has one; raise `ClosedError` or `CheckpointError` otherwise."""
-    if context.closed:
-        raise ClosedError("the context is closed")
-    memory = context.memory
-    if memory is None:
-        raise CheckpointError("a model of this kind has no memory, so there is no state to keep")
-    return memory
 
 
 def checked_seq(memory: Memory, seq_id: int) -> None:

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from llamacy.checkpoint.fingerprint import Fingerprint, context_fingerprint
 from llamacy.checkpoint.index import Entry, Index
+from llamacy.checkpoint.memory_kind import can_cut
 from llamacy.checkpoint.prefix import Prefix
-from llamacy.checkpoint.snapshot import Restored, Snapshot, can_cut
+from llamacy.checkpoint.snapshot import Restored, Snapshot
 from llamacy.checkpoint.stats import StoreStats
 from llamacy.errors import ClosedError
 
@@ -156,7 +157,8 @@ class Store(ABC, Generic[_Payload]):
         can_cut
             Whether a snapshot can be cut there back to where it goes on otherwise.
         n_least
-            Something is of use only when it has more elements than these, for instance those that the sequence holds.
+            Something is of use only when it has more elements than these, for instance those that the sequence holds;
+            what has fewer counts neither as a hit nor as a miss.
 
         Returns
         -------
@@ -171,8 +173,10 @@ class Store(ABC, Generic[_Payload]):
             with self._timed("search_s"), self._lock:
                 self._open()
                 found = self._index.find(fingerprint, prefix, can_cut=can_cut)
-                if found is None or found.n_elements <= n_least:
+                if found is None:
                     self._stats.n_misses += 1
+                    return None
+                if found.n_elements <= n_least:
                     return None
             # without the lock: other threads go on while a file is read
             with self._timed("read_s"):
@@ -183,6 +187,32 @@ class Store(ABC, Generic[_Payload]):
                     self._stats.n_hits += 1
                     self._stats.n_tokens_saved += prefix.cells(found.n_elements)
                 return Hit(snapshot, found.n_elements)
+
+    def find(self, context: Context, prefix: Prefix, *, n_least: int = 0) -> Hit | None:
+        """Return the snapshot that saves most of the work of decoding a prefix in a context that it fits.
+
+        Parameters
+        ----------
+        context
+            Where it is to be restored.
+        prefix, n_least
+            As for `get`.
+
+        Returns
+        -------
+        Hit or None
+
+        Raises
+        ------
+        CheckpointError, ClosedError
+            As for `context_fingerprint`; or the store is closed.
+        """
+        fingerprint = context_fingerprint(context)
+        hit = self.get(fingerprint, prefix, can_cut=can_cut(context), n_least=n_least)
+        if hit is not None and hit.snapshot.prefix.cells(len(hit.snapshot.prefix)) > context.n_ctx_seq:
+            # a longer one of a larger context, which can't be restored before it is cut
+            hit = self.get(fingerprint, prefix, n_least=n_least)
+        return hit
 
     def restore(
         self, context: Context, prefix: Prefix | AnyBuffer | Iterable[int], *, seq_id: int = 0, n_least: int = 0
@@ -213,11 +243,7 @@ class Store(ABC, Generic[_Payload]):
             The store or the context is closed.
         """
         wanted = prefix if isinstance(prefix, Prefix) else Prefix(prefix)
-        fingerprint = context_fingerprint(context)
-        hit = self.get(fingerprint, wanted, can_cut=can_cut(context), n_least=n_least)
-        if hit is not None and hit.snapshot.prefix.cells(len(hit.snapshot.prefix)) > context.n_ctx_seq:
-            # a longer one of a larger context, which can't be restored before it is cut
-            hit = self.get(fingerprint, wanted, n_least=n_least)
+        hit = self.find(context, wanted, n_least=n_least)
         if hit is None:
             return None
         with self._timed("read_s"):

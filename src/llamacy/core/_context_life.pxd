@@ -6,6 +6,7 @@ from llamacy.core.threadpool cimport ThreadPool
 
 
 cdef int context_check_create(Model model, Context ctx_other, const void* params) except -1
+cdef int context_head_size(Model model, str letter)
 cdef int context_check_created(Context self) except -1
 cdef int context_check_threads(int n_threads, int n_threads_batch, ThreadPool pool, ThreadPool pool_batch) except -1
 cdef int context_warm_up(Context self) except -1

@@ -2,6 +2,7 @@
 """A context's life: what must hold when it is created, what it computes with, and what goes when it is freed."""
 
 from llamacy.core._handle cimport CONTEXT, handle_closed
+from llamacy.core._observers cimport observers_close
 from llamacy.core.context cimport Context, context_disown
 from llamacy.core.batch cimport Batch
 from llamacy.core.decoding cimport context_acquire, context_handle, context_release
@@ -30,16 +31,16 @@ cdef int context_check_create(Model model, Context ctx_other, const void* params
     if ctx_other is not None:
         context_handle(ctx_other)
     for letter, type_name in (("key", GgmlType(<int>c.type_k).name), ("value", GgmlType(<int>c.type_v).name)):
-        if type_name not in ("F32", "F16", "BF16") and _head_size(model, letter) % _QUANT_BLOCK:
+        if type_name not in ("F32", "F16", "BF16") and context_head_size(model, letter) % _QUANT_BLOCK:
             # llama.cpp looks at this with flash attention only, and gives wrong logits without it
             raise ContextCreateError(
                 f"a cache of type {type_name} needs heads of a multiple of {_QUANT_BLOCK} numbers, but the {letter}s "
-                f"of this model have {_head_size(model, letter)}"
+                f"of this model have {context_head_size(model, letter)}"
             )
     return 0
 
 
-cdef int _head_size(Model model, str letter):
+cdef int context_head_size(Model model, str letter):
     """Return the number of keys or values in a head of the first layer."""
     cdef int n_head = model.n_head
     given = model.metadata.get(f"{model.architecture}.attention.{letter}_length", "")
@@ -135,6 +136,7 @@ cdef void context_free(Context self) noexcept:
         return
     self._ptr = NULL
     self._memory = NULL
+    observers_close(self)
     with nogil:
         c_llama.llama_free(ptr)
     handle_closed(CONTEXT)

@@ -11,6 +11,7 @@ from libc.string cimport memcpy
 from libcpp cimport bool as cbool
 
 from llamacy.core._abort cimport abort_guard_begin, abort_guard_end
+from llamacy.core._observers cimport observers_changed, observers_replaced
 from llamacy.core._status cimport native_error
 from llamacy.core.context cimport Context
 from llamacy.core.log cimport log_begin
@@ -142,6 +143,7 @@ cdef int _write(Context context, int seq_id, uint8_t* data, size_t n, uint32_t f
         _check_room(context, seq_id, n, flags, before)
         # the save replaces the copy on the device whether it succeeds or not
         context._on_device[seq_id] = (None, *before[1:])
+    observers_replaced(context, seq_id)
     _native_get(context, seq_id, data, n, flags)
     generation = next(_generations)
     trailer = _device_trailer.pack(generation)
@@ -214,6 +216,9 @@ cdef int state_restore(
     if is_empty and seq_id != STATE_WHOLE and context._memory != NULL:
         # llama.cpp leaves in place what was there before
         c_llama.llama_memory_seq_rm(context._memory, seq_id, -1, -1)
+    if is_empty or not flags & c_llama.LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY:
+        # the part that can't be cut is all that a partial state replaces: nothing relies on that
+        observers_changed(context, seq_id, 0)
     return 0
 
 
@@ -222,8 +227,10 @@ cdef str _clear(Context context, int seq_id):
     if context._memory == NULL:
         return "there is no memory to change"
     if seq_id != STATE_WHOLE and c_llama.llama_memory_seq_rm(context._memory, seq_id, -1, -1):
+        observers_changed(context, seq_id, 0)
         return f"sequence {seq_id} is empty now"
     c_llama.llama_memory_clear(context._memory, True)
+    observers_changed(context, -1, 0)
     return "the memory is empty now"
 
 

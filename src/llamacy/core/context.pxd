@@ -57,6 +57,7 @@ cdef class Context:
     cdef ThreadPool _threadpool_batch   # for many, or None
     cdef list _retired_pools            # detached, but native code points to them until the next decode
     cdef Context _other                 # that this one reads from, or None
+    cdef list _observers                # weak references: who is told what happens to the memory
     cdef dict _on_device                # sequence id -> token of the state kept on the device for it
     # the output buffer of llama.cpp: how large it is, how it is laid out, and what looks into it
     cdef size_t _output_capacity        # bytes
@@ -68,6 +69,8 @@ cdef class Context:
     # tokens that a recurrent memory can give back, by sequence; -1 while it gave some back and did not go on; or NULL
     cdef int* _n_rollback
     cdef bint _update_pending           # cells were shifted or copied: the next decode does it to their data
+    cdef int* _overwritten              # by sequence: first position that a decode wrote anew, or INT32_MAX; or NULL
+    cdef int _n_overwritten             # positions noted there
     cdef bint _needs_state              # for multi-token prediction: each entry of a batch needs a hidden state
 
 

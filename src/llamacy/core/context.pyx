@@ -89,6 +89,7 @@ cdef class Context:
         self._adapters = []
         self._samplers = {}
         self._on_device = {}
+        self._observers = []
         self._layer_inputs = frozenset()
         self._other = ctx_other
         c.abort_callback = _on_abort
@@ -151,6 +152,7 @@ cdef class Context:
     def __dealloc__(self):
         context_free(self)
         free(self._n_rollback)
+        free(self._overwritten)
 
     def _check_closable(self):
         if self._busy:

@@ -9,6 +9,7 @@ from libc.stdint cimport int32_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
+from llamacy.core._observers cimport observers_before_write, observers_changed, observers_decoded
 from llamacy.core._status cimport raise_closed, raise_decode_status, raise_encode_status
 from llamacy.core.batch cimport Batch
 from llamacy.core.context cimport Context
@@ -159,13 +160,18 @@ cdef int _compute(Context self, Batch batch, bint encode) except? -1000 nogil:
             positions = _packed_positions(batch)
             c.pos = positions
         try:
+            if self._overwritten != NULL and not encode:
+                _note_writes(self, &c)
             status = c_llama.llama_encode(self._ptr, c) if encode else c_llama.llama_decode(self._ptr, c)
         finally:
             context_after(self, status, c.n_tokens, n_outputs)
+            observers_decoded(self, status)
         if status == 0:
             self._encoded |= encode
             if self._n_rollback != NULL and not encode:
                 _count_rollback(self, &c)
+        elif status not in (1, -1) and not encode:
+            _drop_unfinished(self, &c)
     finally:
         free(positions)
         llamacy_count_add(&batch._busy, -1)
@@ -370,6 +376,34 @@ cdef int32_t* _packed_positions(Batch batch) except NULL nogil:
             sizeof(int32_t) * batch._n_tokens,
         )
     return packed
+
+
+cdef void _note_writes(Context self, const c_llama.llama_batch* c) noexcept nogil:
+    cdef int i, j
+    for i in range(c.n_tokens):
+        for j in range(c.n_seq_id[i]):
+            observers_before_write(self, c.seq_id[i][j], c.pos[i])
+
+
+cdef int _drop_unfinished(Context self, const c_llama.llama_batch* c) except -1 nogil:
+    """Empty the sequences of a batch that ended in the middle, where what they hold now is unknown.
+
+    llama.cpp takes the positions of the micro-batch that failed back (llama_context::decode). Recurrent state can't be:
+    the memory says that they are there, and the state is one of before, or of after, in each layer.
+    """
+    cdef int i, j, seq_id
+    with gil:
+        if not (self.model.is_recurrent or self.model.is_hybrid):
+            return 0
+        for i in range(c.n_tokens):
+            for j in range(c.n_seq_id[i]):
+                seq_id = c.seq_id[i][j]
+                if c_llama.llama_memory_seq_pos_max(self._memory, seq_id) >= 0:
+                    c_llama.llama_memory_seq_rm(self._memory, seq_id, -1, -1)
+                    observers_changed(self, seq_id, 0)
+                if self._n_rollback != NULL:
+                    self._n_rollback[seq_id] = 0
+    return 0
 
 
 cdef void _count_rollback(Context self, const c_llama.llama_batch* c) noexcept nogil:

@@ -3,9 +3,13 @@
 
 cimport cython
 
+from llamacy.core._context_life cimport context_head_size
+from llamacy.core._observers cimport observers_add, observers_changed, observers_copied
 from llamacy.core.context cimport Context
 from llamacy.core.decoding cimport context_acquire, context_handle, context_release
 from llamacy.native cimport llama as c_llama
+
+import os
 
 from llamacy.errors import MemoryOperationError
 from llamacy.types import GgmlType
@@ -15,6 +19,10 @@ __all__ = ["Memory"]
 # no position is beyond this, so that sums of two don't overflow
 cdef enum:
     POSITION_MAX = 1 << 30
+
+# src/llama-kv-cache.cpp, llama_kv_cache::llama_kv_cache
+cdef int _TURNED = 64
+cdef str _NOT_TURNED = "LLAMA_ATTN_ROT_DISABLE"
 
 # only this module may make these objects: an empty one would lead native code astray
 cdef bint _wrapping = False
@@ -60,7 +68,24 @@ cdef class Memory:
     def can_shift(self):
         """Whether positions can be changed by `seq_add` and `seq_div`."""
         context_handle(self._context)
-        return c_llama.llama_memory_can_shift(self._context._memory) and not self._context._mrope
+        return _why_not_shift(self) is None
+
+    def observe(self, observer):
+        """Tell an object from now on what is done to the memory, right after it was done.
+
+        Its methods are called with the GIL, by the thread that works with the context: ``invalidate(seq_id, from_pos)``
+        when a sequence, or each of them (None), may hold something else from a position on; ``inherit(seq_id_src,
+        seq_id_dst)`` when a sequence became a copy of another one; ``invalidate_device(seq_id)`` when what was saved of
+        a sequence on the device was replaced; ``close()`` when the context is closed. A decode is told only where it
+        writes positions that were there already. They must not use the context.
+
+        Parameters
+        ----------
+        observer : object
+            Not kept alive.
+        """
+        context_handle(self._context)
+        observers_add(self._context, observer)
 
     def clear(self, *, bint data=True):
         """Remove everything.
@@ -79,6 +104,7 @@ cdef class Memory:
             if self._context._n_rollback != NULL:
                 for seq_id in range(self._context.n_seq_max):
                     self._context._n_rollback[seq_id] = 0
+            observers_changed(self._context, -1, 0)
         finally:
             context_release(self._context)
 
@@ -103,6 +129,8 @@ cdef class Memory:
                 raise MemoryOperationError(
                     f"positions [{p0}, {p1}) of sequence {seq_id} can't be removed from a {self.kind} memory"
                 )
+            if p1 < 0 or p1 > max(p0, 0):
+                observers_changed(self._context, seq_id, p0)
             if c_llama.llama_memory_seq_pos_max(self._context._memory, seq_id) >= max(p0, 0):
                 self._context._scattered = True
             if self._context._n_rollback != NULL:
@@ -138,6 +166,9 @@ cdef class Memory:
                 with nogil:
                     c_llama.llama_memory_seq_cp(self._context._memory, seq_id_src, seq_id_dst, p0, p1)
                 self._context._update_pending |= self._context._streams and self.kind != "recurrent"
+                observers_changed(self._context, seq_id_dst, p0)
+                if p0 < 0 and p1 < 0:
+                    observers_copied(self._context, seq_id_src, seq_id_dst)
         finally:
             context_release(self._context)
 
@@ -153,6 +184,9 @@ cdef class Memory:
                 for other in range(self._context.n_seq_max):
                     if other != seq_id:
                         c_llama.llama_memory_seq_rm(self._context._memory, other, -1, -1)
+            for other in range(self._context.n_seq_max):
+                if other != seq_id:
+                    observers_changed(self._context, other, 0)
         finally:
             context_release(self._context)
 
@@ -170,6 +204,9 @@ cdef class Memory:
             self._context._n_edits += 1
             self._context._scattered = True
             c_llama.llama_memory_seq_add(self._context._memory, seq_id, p0, p1, delta)
+            if delta != 0 and (p1 < 0 or p1 > max(p0, 0)):
+                # what is moved down may come to lie below
+                observers_changed(self._context, seq_id, max(p0, 0) + min(delta, 0))
             self._context._update_pending |= self.kind != "recurrent"
         finally:
             context_release(self._context)
@@ -191,6 +228,8 @@ cdef class Memory:
             _check_shift(self, seq_id, 0)
             self._context._n_edits += 1
             c_llama.llama_memory_seq_div(self._context._memory, seq_id, p0, p1, d)
+            if d != 1 and (p1 < 0 or p1 > max(p0, 0)):
+                observers_changed(self._context, seq_id, max(p0, 0) // d)
             self._context._update_pending |= self.kind != "recurrent"
         finally:
             context_release(self._context)
@@ -241,13 +280,38 @@ cdef bint _is_whole(Memory self, int seq_id, int p0, int p1):
     return p0 <= max(first, 0) and (p1 < 0 or p1 > last)
 
 
+cdef object _why_not_shift(Memory self):
+    """Return why positions can't be shifted, or None."""
+    cdef Context context = self._context
+    if not c_llama.llama_memory_can_shift(context._memory) or context._mrope:
+        return f"positions can't be shifted in this {self.kind} memory"
+    if self.kind == "recurrent":
+        return None  # the types are not those of its state
+    type_k = GgmlType(context.params.values["type_k"])
+    if type_k == GgmlType.BF16:
+        # the CPU has no rotation for it, and aborts in the next decode
+        return "positions can't be shifted in a memory with type_k=BF16; use F16 or F32"
+    if type_k not in (GgmlType.F16, GgmlType.F32) and not _is_turned(context):
+        # build_rope_shift of src/llama-kv-cache.cpp takes it for granted that they are, and reads from NULL
+        return (
+            f"positions can't be shifted in a memory with type_k={type_k.name}, where the heads are not of one size "
+            "that is a multiple of 64; use F16 or F32"
+        )
+    return None
+
+
+cdef bint _is_turned(Context context):
+    """Return whether llama.cpp turns quantized keys by a Hadamard matrix, as it does by default where they fit one."""
+    cdef int size = context_head_size(context.model, "key")
+    window = context.model.metadata.get(f"{context.model.architecture}.attention.key_length_swa", "")
+    return size > 0 and size % _TURNED == 0 and window in ("", str(size)) and not os.environ.get(_NOT_TURNED)
+
+
 cdef int _check_shift(Memory self, int seq_id, int delta) except -1:
     cdef int last = c_llama.llama_memory_seq_pos_max(self._context._memory, seq_id)
-    if not c_llama.llama_memory_can_shift(self._context._memory) or self._context._mrope:
-        raise MemoryOperationError(f"positions can't be shifted in this {self.kind} memory")
-    if self._context.params.values["type_k"] == GgmlType.BF16:
-        # the CPU has no rotation for it, and aborts in the next decode
-        raise MemoryOperationError("positions can't be shifted in a memory with type_k=BF16; use F16 or F32")
+    reason = _why_not_shift(self)
+    if reason is not None:
+        raise MemoryOperationError(reason)
     if not -POSITION_MAX < delta < POSITION_MAX - max(last, 0):
         raise ValueError(f"adding {delta} to position {last} leaves the range of positions")
     return 0

@@ -5,6 +5,7 @@ from libc.stdint cimport int32_t
 from libcpp.vector cimport vector
 
 from llamacy.core._callback cimport has_stashed, raise_stashed
+from llamacy.core._observers cimport observers_before_write, observers_decoded
 from llamacy.core._status cimport native_error, raise_decode_status, raise_encode_status
 from llamacy.core.batch_ext cimport BatchEntry, ExtendedBatch, batch_ext_check_idle, batch_ext_raise_unusable
 from llamacy.core.context cimport Context
@@ -84,6 +85,8 @@ cdef int _process(ExtendedBatch self, Context context, bint encode) except -1 no
         n_outputs = _check(self, context, encode or context._memory == NULL, encode)
         n_tokens = <int>self._entries.size()
         try:
+            if context._overwritten != NULL and not encode:
+                _note_writes(self, context)
             status = c_llama.llama_process(
                 context._ptr,
                 c_llama.LLAMA_PROCESS_TYPE_ENCODE if encode else c_llama.LLAMA_PROCESS_TYPE_DECODE,
@@ -91,6 +94,7 @@ cdef int _process(ExtendedBatch self, Context context, bint encode) except -1 no
             )
         finally:
             context_after(context, status, n_tokens, n_outputs)
+            observers_decoded(context, status)
         if status == 0:
             context._encoded |= encode
             if context._n_rollback != NULL and not encode:
@@ -172,6 +176,14 @@ cdef int _fill_positions(ExtendedBatch self, Context context, bint from_zero) ex
                 )
         last[entry.seq_id] = entry.pos
     return 0
+
+
+cdef void _note_writes(ExtendedBatch self, Context context) noexcept nogil:
+    cdef size_t i
+    for i in range(self._entries.size()):
+        observers_before_write(context, self._entries[i].seq_id, self._entries[i].pos)
+    for i in range(self._shared.size()):
+        observers_before_write(context, self._shared[i].second, self._entries[self._shared[i].first].pos)
 
 
 cdef void _count_rollback(ExtendedBatch self, Context context) noexcept nogil:

@@ -10,6 +10,7 @@ cdef class Scheduler:
     cdef Batch _batch
     cdef int _n_window                  # tokens of a sliding window whose cells other sequences may take, or 0
     cdef list _sequences                # that take part in steps, in the order in which they came
+    cdef list _idle                     # that may be emptied to make room
     cdef int _turn                      # which prompt is first in the next batch
     # what the memory was computed with, as of the last look: when this is something else now, nothing of it is used
     cdef unsigned long long _epoch      # of the context

@@ -30,6 +30,7 @@ from llamacy.errors import (
     LlamacyError,
     MemoryOperationError,
     MemorySlotError,
+    StateError,
 )
 
 __all__ = ["Scheduler"]
@@ -74,6 +75,7 @@ cdef class Scheduler:
         self.context = context
         self._batch = Batch(context.n_batch)
         self._sequences = []
+        self._idle = []
         if context.n_seq_max > 1 and not context._streams and context.memory is not None:
             self._n_window = context.model.n_swa
         _see_others(self)
@@ -117,6 +119,104 @@ cdef class Scheduler:
         _forget(self, sequence)
         sequence_truncate(sequence, 0)
 
+    def set_idle(self, sequences):
+        """Say which sequences take no part and may be emptied, the first one first, when the memory lacks room.
+
+        Parameters
+        ----------
+        sequences : iterable of Sequence
+            In place of those that were named before.
+        """
+        _check_idle(self)
+        self._idle = list(sequences)
+
+    def holds(self, Sequence sequence not None):
+        """Return whether the memory still holds the tokens that are not pending, computed as they would be now.
+
+        It does not when somebody else has used the context, or when other adapters were set.
+        """
+        memory = self.context.memory
+        _see_others(self)
+        return (
+            memory is not None
+            and sequence._n_past > 0
+            and sequence._basis == self._basis
+            and memory.seq_pos_max(sequence.seq_id) == sequence._n_past - 1
+        )
+
+    def common(self, Sequence sequence not None, const int32_t[::1] tokens):
+        """Return how many of these tokens, from the first on, a sequence has in the memory.
+
+        Those behind a shift don't count: they were computed with tokens that are gone.
+        """
+        cdef int n = 0
+        cdef int most = <int>min(sequence._n_past, sequence._n_sound, tokens.shape[0])
+        if not self.holds(sequence):
+            return 0
+        while n < most and sequence._tokens[n] == tokens[n]:
+            n += 1
+        return n
+
+    def cut(self, Sequence sequence not None, int n):
+        """Let a sequence hold no more than its first tokens, and nothing be pending.
+
+        Returns
+        -------
+        bool
+            False when the memory can't be cut there; nothing was changed.
+        """
+        _check_idle(self)
+        if n < sequence._n_past and not _try_cut(self, sequence, n):
+            return False
+        sequence_truncate(sequence, n)
+        return True
+
+    def replace(self, Sequence sequence not None, restore):
+        """Let a function put something else into the memory of a sequence, and the sequence hold that.
+
+        Parameters
+        ----------
+        sequence : Sequence
+            Its pending tokens are dropped.
+        restore : callable
+            Changes the memory of this sequence only, and returns the tokens that it holds then, a buffer of int32.
+
+        Raises
+        ------
+        ContextLengthError
+            These are more than the sequence can hold; it is empty.
+        StateError
+            The memory holds something else; the sequence is empty.
+
+        What `restore` raises goes through. The sequence holds what it held before when nothing was changed, and is
+        empty otherwise.
+        """
+        cdef const int32_t[::1] tokens
+        memory = self.context.memory
+        _check_idle(self)
+        _unmix(sequence)
+        _see_others(self)
+        n_edits = self.context._n_edits
+        try:
+            tokens = restore()
+            sequence_truncate(sequence, 0)
+            sequence.extend(tokens)
+            sequence._n_past = sequence._n_tokens
+            sequence._basis = self._basis
+            if memory.seq_pos_max(sequence.seq_id) != sequence._n_past - 1:
+                raise StateError(
+                    f"the memory holds sequence {sequence.seq_id} up to position "
+                    f"{memory.seq_pos_max(sequence.seq_id)}, not {sequence._n_past} tokens"
+                )
+        except BaseException:
+            if self.context._n_edits != n_edits:
+                memory.seq_rm(sequence.seq_id)
+                sequence_forget(sequence)
+                sequence_truncate(sequence, 0)
+            raise
+        finally:
+            self._n_edits = self.context._n_edits
+
     def resume(self, Sequence sequence not None, const int32_t[::1] tokens):
         """Let a sequence hold these tokens, and keep what the memory has of their beginning.
 
@@ -134,22 +234,15 @@ cdef class Scheduler:
         ContextLengthError
             There are more tokens than the sequence can hold; nothing was changed.
         """
-        cdef int n = 0
-        # what a shift has moved was computed with tokens that are gone
-        cdef int most = <int>min(sequence._n_past, sequence._n_sound, tokens.shape[0] - 1)
+        cdef int n
         _check_idle(self)
         if tokens.shape[0] > sequence.capacity:
             sequence.extend(tokens)  # raises
         _unmix(sequence)
-        if _is_as_left(self, sequence):
-            while n < most and sequence._tokens[n] == tokens[n]:
-                n += 1
-        if n == 0:
+        n = min(self.common(sequence, tokens), <int>tokens.shape[0] - 1)
+        if n <= 0 or not self.cut(sequence, n):
             self.reset(sequence)
-        elif n < sequence._n_past:
-            _cut(self, sequence, n)
-            n = sequence._n_past
-        sequence_truncate(sequence, n)
+            n = 0
         sequence.extend(tokens[n:])
         return n
 
@@ -310,7 +403,7 @@ cdef int _run(Scheduler self) except -1:
 
 
 cdef int _step(Scheduler self) except -1:
-    """Run one step, again when a signal handler that raised nothing interrupted it."""
+    """Run one step; again when a signal handler that raised nothing interrupted it, or when room was made for it."""
     cdef Sequence sequence
     cdef object failure = None
     while True:
@@ -337,7 +430,10 @@ cdef int _step(Scheduler self) except -1:
             _resync(self, True)
             if self._abort or self.context._stop.abort != LLAMACY_INTERRUPTED:
                 raise
-        except (BufferError, ClosedError, ConcurrentUseError, InvalidBatchError, MemoryError, MemorySlotError):
+        except MemorySlotError:
+            if not _make_room(self):
+                raise
+        except (BufferError, ClosedError, ConcurrentUseError, InvalidBatchError, MemoryError):
             raise  # nothing was decoded
         except LlamacyError:
             _resync(self, False)
@@ -440,14 +536,16 @@ cdef int _shift(Scheduler self, Sequence sequence) except -1:
     return 0
 
 
-cdef bint _is_as_left(Scheduler self, Sequence sequence) except -1:
-    """Whether the memory still holds what the ledger says, computed as it would be computed now."""
-    memory = self.context.memory
-    _see_others(self)
-    if sequence._basis != self._basis:
-        sequence._basis = self._basis
-        return False
-    return memory is not None and memory.seq_pos_max(sequence.seq_id) == sequence._n_past - 1
+cdef bint _make_room(Scheduler self) except -1:
+    """Empty an idle sequence; return whether there was one that held something."""
+    cdef Sequence sequence
+    while self._idle:
+        sequence = self._idle.pop(0)
+        if sequence._n_past and sequence not in self._sequences:
+            _forget(self, sequence)
+            sequence_truncate(sequence, 0)
+            return True
+    return False
 
 
 cdef void _unmix(Sequence sequence) noexcept:
@@ -510,19 +608,26 @@ cdef int _resync(Scheduler self, bint certain) except -1:
 
 cdef int _cut(Scheduler self, Sequence sequence, int n) except -1:
     """Let no more than the first `n` tokens of a sequence be in the memory: these, or none where it can't be cut."""
-    if 0 < self._n_window <= sequence._n_past:
+    if not _try_cut(self, sequence, n):
+        _forget(self, sequence)
+    return 0
+
+
+cdef bint _try_cut(Scheduler self, Sequence sequence, int n) except -1:
+    """Let the first `n` tokens of a sequence be in the memory; return False when it can't be cut there."""
+    if n and 0 < self._n_window <= sequence._n_past:
         # llama.cpp puts tokens of other sequences where those are that the window has left behind, in any order
         # (llama_kv_cache::find_slot), so that there may be holes that seq_pos_min doesn't tell
-        _forget(self, sequence)
-        return 0
+        return False
     _see_others(self)
     try:
         self.context.memory.seq_rm(sequence.seq_id, n)
-        self._n_edits = self.context._n_edits
-        sequence._n_past = n
     except MemoryOperationError:
-        _forget(self, sequence)
-    return 0
+        return False
+    finally:
+        self._n_edits = self.context._n_edits
+    sequence._n_past = n
+    return True
 
 
 cdef int _forget(Scheduler self, Sequence sequence) except -1:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import threading
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from llamacy.core.model import Model
     from llamacy.types import StrPath
 
+    LoraScales = Mapping[str, float] | Sequence[Mapping[str, Any]]
     Pairs = tuple[tuple[LoraAdapter, float], ...]
 
 # the largest float32: llama.cpp keeps scales as such
@@ -80,37 +82,43 @@ class Adapters:
         The model.
     contexts
         Returns the contexts that apply them; an adapter that is unloaded is taken off these.
+
+    Thread safety: any thread; who reads sees what there was before or after a change.
     """
 
     def __init__(self, model: Model, contexts: Callable[[], list[Context]]) -> None:
         self._contexts = contexts
         self._model = model
-        self._loaded: dict[str, Lora] = {}
+        self._changing = threading.Lock()
+        self._loaded: Mapping[str, Lora] = {}  # replaced by another one at every change
 
     @property
     def loaded(self) -> Mapping[str, Lora]:
         """Those that are loaded now, by name."""
-        return MappingProxyType(dict(self._loaded))
+        return MappingProxyType(self._loaded)
 
     def load(self, source: StrPath | BinaryIO, name: str | None = None, scale: float = 1.0) -> str:
         """Load an adapter and return its name; `Llama.load_lora` says more."""
         name = _name_of(source) if name is None else name
         if not isinstance(name, str) or not name:
             raise TypeError(f"the name of an adapter must be a text that is not empty, not {name!r:.80}")
-        if name in self._loaded:
-            raise AdapterError(f"an adapter {name!r} is loaded already; unload it, or give this one another name")
         scale = checked_scale(name, scale)
-        adapter = LoraAdapter(self._model, source)
-        self._loaded[name] = Lora(name, adapter.path, scale, adapter.alora_invocation_tokens, adapter=adapter)
+        with self._changing:
+            if name in self._loaded:
+                raise AdapterError(f"an adapter {name!r} is loaded already; unload it, or give this one another name")
+            adapter = LoraAdapter(self._model, source)
+            lora = Lora(name, adapter.path, scale, adapter.alora_invocation_tokens, adapter=adapter)
+            self._loaded = {**self._loaded, name: lora}
         return name
 
     def unload(self, name: str) -> None:
         """Free an adapter after it was taken off the contexts; `Llama.unload_lora` says more."""
-        adapter = self.find(name).adapter
-        for context in self._applying(adapter):
-            context.set_adapters_lora([pair for pair in context.adapters_lora if pair[0] is not adapter])
-        adapter.close()
-        del self._loaded[name]
+        with self._changing:
+            adapter = self.find(name).adapter
+            for context in self._applying(adapter):
+                context.set_adapters_lora([pair for pair in context.adapters_lora if pair[0] is not adapter])
+            adapter.close()
+            self._loaded = {key: lora for key, lora in self._loaded.items() if key != name}
 
     def is_applied(self, name: str) -> bool:
         """Return whether a context applies an adapter now."""
@@ -118,12 +126,16 @@ class Adapters:
 
     def set_scale(self, name: str, scale: float) -> None:
         """Set how strongly an adapter is applied by default."""
-        self._loaded[name] = replace(self.find(name), scale=checked_scale(name, scale))
+        with self._changing:
+            lora = replace(self.find(name), scale=checked_scale(name, scale))
+            self._loaded = {**self._loaded, name: lora}
 
     def close(self) -> None:
         """Free all adapters; the contexts must be closed."""
-        while self._loaded:
-            self._loaded.popitem()[1].adapter.close()
+        with self._changing:
+            loaded, self._loaded = self._loaded, {}
+            for lora in loaded.values():
+                lora.adapter.close()
 
     def find(self, name: Any) -> Lora:
         """Return the adapter of a name.
@@ -133,16 +145,17 @@ class Adapters:
         AdapterError
             There is none.
         """
-        found = self._loaded.get(name) if isinstance(name, str) else None
+        loaded = self._loaded
+        found = loaded.get(name) if isinstance(name, str) else None
         if found is None:
-            if not self._loaded:
+            if not loaded:
                 raise AdapterError(f"there is no adapter {name!r}: none is loaded; use load_lora first")
-            near = get_close_matches(str(name), self._loaded, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"loaded are {', '.join(map(repr, self._loaded))}"
+            near = get_close_matches(str(name), loaded, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"loaded are {', '.join(map(repr, loaded))}"
             raise AdapterError(f"there is no adapter {name!r}; {hint}")
         return found
 
-    def pairs(self, lora: Mapping[str, float] | None) -> Pairs:
+    def pairs(self, lora: LoraScales | None) -> Pairs:
         """Return the adapters that a request asks for, and their scales, for texts that no aLoRA can be invoked in.
 
         Raises
@@ -158,13 +171,25 @@ class Adapters:
                 raise AdapterError(f"{loaded.name!r} is an activated LoRA, which only a prompt can switch on")
         return tuple((loaded.adapter, scale) for loaded, scale in chosen if not loaded.alora_invocation_tokens)
 
-    def applied(self, lora: Mapping[str, float] | None, prompt: Sequence[int]) -> Applied | None:
+    def of_state(self, lora: LoraScales | None) -> Pairs | None:
+        """Return what a state was computed with that a request goes on from; None when nothing is loaded.
+
+        Raises
+        ------
+        AdapterError, TypeError
+            As for `pairs`.
+        """
+        pairs = self.pairs(lora)
+        return pairs if self._loaded else None
+
+    def applied(self, lora: LoraScales | None, prompt: Sequence[int]) -> Applied | None:
         """Return what a prompt is computed with; None when nothing is loaded, so that there is nothing to change.
 
         Parameters
         ----------
         lora
-            The scale of each adapter that the request wants; None for those that are applied by default.
+            The scale of each adapter that the request wants, by name, or as a list of dicts with `name` and `scale`;
+            None for those that are applied by default.
         prompt
             Token ids. An aLoRA is applied from the last place on where they are its invocation tokens.
 
@@ -207,15 +232,14 @@ class Adapters:
             if not context.closed and any(used is adapter for used, _ in context.adapters_lora)
         ]
 
-    def _chosen(self, lora: Mapping[str, float] | None) -> list[tuple[Lora, float]]:
+    def _chosen(self, lora: LoraScales | None) -> list[tuple[Lora, float]]:
         """Return adapters and scales in the order in which they were loaded, without those of scale 0."""
+        all_loaded = self._loaded
         if lora is None:
-            scales = {name: loaded.scale for name, loaded in self._loaded.items()}
-        elif isinstance(lora, Mapping):
-            scales = {self.find(name).name: checked_scale(name, scale) for name, scale in lora.items()}
+            scales = {name: loaded.scale for name, loaded in all_loaded.items()}
         else:
-            raise TypeError(f"lora must be a mapping of names to scales, not {lora!r:.80}")
-        return [(loaded, scales[name]) for name, loaded in self._loaded.items() if scales.get(name)]
+            scales = {self.find(name).name: checked_scale(name, scale) for name, scale in _asked(lora).items()}
+        return [(loaded, scales[name]) for name, loaded in all_loaded.items() if scales.get(name)]
 
 
 def checked_scale(name: str, scale: Any) -> float:
@@ -232,6 +256,30 @@ def checked_scale(name: str, scale: Any) -> float:
     if not -_MOST <= number <= _MOST:
         raise AdapterError(f"the scale of {name!r} must be a finite number, not {scale}")
     return number
+
+
+def _asked(lora: Any) -> Mapping[str, Any]:
+    """Return the scales that a request asks for by name; in a list of dicts each has a name and a scale.
+
+    Raises
+    ------
+    AdapterError
+        A name is in it twice.
+    TypeError
+        It is something else.
+    """
+    if isinstance(lora, Mapping):
+        return lora
+    scales: dict[str, Any] = {}
+    for item in lora if isinstance(lora, (list, tuple)) else [lora]:
+        if not isinstance(item, Mapping) or not {"name"} <= item.keys() <= {"name", "scale"}:
+            raise TypeError(
+                f"lora must be a mapping of names to scales, or a list of dicts with name and scale, not {lora!r:.80}"
+            )
+        if item["name"] in scales:
+            raise AdapterError(f"the adapter {item['name']!r} is given twice; add up its scales")
+        scales[item["name"]] = item.get("scale", 1.0)
+    return scales
 
 
 def several(lora_path: Any, lora_scale: float) -> list[tuple[Any, float]]:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from llamacy.core.text import TextAssembler
     from llamacy.generate.adapters import Adapters
     from llamacy.generate.arguments import RequestOptions
+    from llamacy.generate.cache import CheckpointOptions
     from llamacy.generate.options import SamplingOptions
 
 _Item = TypeVar("_Item")
@@ -45,6 +46,8 @@ class Engine:
         Go on when the context is full, by dropping the older half of what it holds.
     n_keep
         Tokens at the beginning that stay then; -1 for the whole prompt.
+    checkpoints
+        Which ones are taken of a memory that can't be cut.
     adapters
         LoRA adapters that requests may ask for.
 
@@ -52,10 +55,19 @@ class Engine:
     ------
     MemoryOperationError
         The memory of the model can't be shifted.
+    CheckpointError
+        Checkpoints of it can't be kept on the device.
     """
 
     def __init__(
-        self, context: Context, capacity: int, *, context_shift: bool, n_keep: int, adapters: Adapters
+        self,
+        context: Context,
+        capacity: int,
+        *,
+        context_shift: bool,
+        n_keep: int,
+        checkpoints: CheckpointOptions,
+        adapters: Adapters,
     ) -> None:
         checked_count("n_keep", n_keep, least=-1)
         if context_shift and capacity < 2:
@@ -65,9 +77,10 @@ class Engine:
         self.context = context
         self.vocab = context.model.vocab
         self.model_name = context.model.name or Path(context.model.path or "").name
-        self.slots = Slots(context, capacity)
+        self.slots = Slots(context, capacity, checkpoints)
         self._adapters = adapters
         self._context_shift = context_shift
+        self._model_length = context.model.n_ctx_train
         self._n_keep = n_keep
         self._tokens_of: dict[tuple[str, ...], frozenset[int]] = {}
 
@@ -121,7 +134,8 @@ class Engine:
             raise ValueError(f"{n_logprobs} tokens can't be told at each place: the model has {self.vocab.n_tokens}")
         room = self.slots.capacity - len(prompt)
         if max_tokens is None or max_tokens == -1:
-            n_most = 2**31 - 1 if self._context_shift else room
+            # a model that doesn't end would go on forever
+            n_most = max(room, self._model_length) if self._context_shift else room
         else:
             n_most = checked_count("max_tokens", max_tokens, least=0)
         if not self._context_shift:

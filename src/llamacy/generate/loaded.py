@@ -35,7 +35,7 @@ _MODEL_PARAMS = frozenset(
 # names in the signature of `Llama`, one of which may have been meant
 _LLAMA_PARAMS = (
     "seed", "context_shift", "n_keep", "chat_format", "chat_template", "chat_template_name", "spm_infill", "lora_path",
-    "lora_scale", "verbose",
+    "lora_scale", "cache", "ctx_checkpoints", "checkpoint_interval", "checkpoint_on_device", "verbose",
 )  # fmt: skip
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
+from llamacy.checkpoint.memory_kind import can_cut
 from llamacy.core.scheduler import Scheduler
 from llamacy.core.sequence import Sequence as _Sequence
 from llamacy.core.stream import TokenStream
@@ -17,22 +19,28 @@ from llamacy.errors import (
     InvalidBatchError,
     MemoryOperationError,
 )
+from llamacy.generate.cache import PromptCache
 from llamacy.generate.constraint import grammar_sampler
 
 if TYPE_CHECKING:
     from array import array
 
+    from llamacy.checkpoint.snapshot import Snapshot
+    from llamacy.checkpoint.store import Store
     from llamacy.core.context import Context
     from llamacy.core.sampler import SamplerChain
-    from llamacy.generate.adapters import Applied
+    from llamacy.generate.adapters import Applied, Pairs
+    from llamacy.generate.cache import CheckpointOptions
     from llamacy.generate.cancellation import Cancellation
     from llamacy.generate.job import Job
+    from llamacy.types import StrPath
 
 
 class Slots:
     """Hands the sequences of a context to one request at a time.
 
-    A sequence keeps what it holds when its request has ended, so that the next one computes only what is new. A request
+    A sequence keeps what it holds when its request has ended, so that the next one computes only what is new; where
+    several share the memory, until another one needs the room. A request
     that was left in the middle (a stream that nobody reads on) gives way to the next one of the same thread, and to any
     once it is closed or garbage. While another thread still reads it, a new request is refused.
 
@@ -42,18 +50,30 @@ class Slots:
         Where the requests run.
     capacity
         Tokens that prompt and completion may have together.
+    checkpoints
+        Which ones are taken of a memory that can't be cut.
+
+    Raises
+    ------
+    CheckpointError
+        They can't be kept on the device.
     """
 
-    def __init__(self, context: Context, capacity: int) -> None:
+    def __init__(self, context: Context, capacity: int, checkpoints: CheckpointOptions) -> None:
         self.scheduler = Scheduler(context)
+        self.cache = PromptCache(self.scheduler, checkpoints)
         self.lock = threading.RLock()
         self._context = context
         self._vocab = context.model.vocab
+        # the one that was used last is the last one
         self._sequences = [_Sequence(seq_id, capacity) for seq_id in range(context.n_seq_max)]
         self._streams: list[TokenStream] = []
         self._in_use: list[_Sequence] = []
         self._cancellation: Cancellation | None = None
+        self._jobs: Sequence[Job] = ()
+        self._owns_store = False
         self._shared = context.params.values["kv_unified"] or context.n_seq_max == 1
+        self._cuttable = context.memory is not None and can_cut(context)
 
     @property
     def capacity(self) -> int:
@@ -133,9 +153,14 @@ class Slots:
             ]
             chains = [self._chain(job) for job in jobs]
             self._retire()
+            applied = jobs[0].applied
+            if applied is not None:
+                self.scheduler.set_adapters(applied.before if applied.n_before else applied.pairs)
             sequences = self._chosen(jobs)
-            self._free_room(jobs, [sequence for sequence in self._sequences if sequence not in sequences])
+            self._sequences = [sequence for sequence in self._sequences if sequence not in sequences] + sequences
+            self.scheduler.set_idle(self._sequences[: -len(sequences)] if self._shared else ())
             self._in_use = sequences
+            self._jobs = jobs
             try:
                 if cancellation is not None:
                     self._cancellation = cancellation
@@ -197,14 +222,133 @@ class Slots:
             for sequence in self._sequences:
                 self.scheduler.reset(sequence)
 
+    def set_store(self, store: Store[Any] | None, *, owned: bool) -> None:
+        """Keep what is computed in a store from now on; one that is owned is closed when another one comes."""
+        with self.lock:
+            self._check(())
+            self._retire()
+            self._close_store()
+            self.cache.store, self._owns_store = store, owned
+
+    def snapshot(self) -> Snapshot:
+        """Return what the sequence holds that was used last.
+
+        Raises
+        ------
+        CheckpointError
+            It holds nothing, or can't be saved.
+        ConcurrentUseError
+            Another thread reads a stream.
+        """
+        with self._last_used() as sequence:
+            return self.cache.snapshot(sequence)
+
+    def restore(self, snapshot: Snapshot, adapters: Pairs | None) -> None:
+        """Let the sequence that was used least recently hold a snapshot that was computed with these adapters.
+
+        None stands for those that the context applies.
+
+        Raises
+        ------
+        CheckpointError
+            It can't be restored here.
+        ConcurrentUseError
+            Another thread reads a stream.
+        """
+        with self._least_used() as sequence:
+            if adapters is not None:
+                self.scheduler.set_adapters(adapters)
+            self.cache.restore(sequence, snapshot)
+
+    def save_session(self, path: StrPath) -> None:
+        """Write what the sequence holds that was used last, in llama.cpp's own format.
+
+        Raises
+        ------
+        StateError
+            It holds nothing, can't be saved, or the file can't be written.
+        ConcurrentUseError
+            Another thread reads a stream.
+        """
+        with self._last_used() as sequence:
+            self.cache.check_savable(sequence)
+            self._context.state.seq_save_file(path, sequence.seq_id, sequence.tokens)
+
+    def load_session(self, path: StrPath, adapters: Pairs | None) -> int:
+        """Let the sequence that was used least recently hold what is in a file of llama.cpp; return how many tokens.
+
+        It was computed with these adapters; None stands for those that the context applies.
+
+        Raises
+        ------
+        StateError
+            It can't be read, or is not of such a context.
+        ConcurrentUseError
+            Another thread reads a stream.
+        """
+        state, memory = self._context.state, self._context.memory
+        with self._least_used() as sequence:
+
+            def restored() -> array[int]:
+                tokens = state.seq_load_file(path, sequence.seq_id, sequence.capacity)
+                return tokens if memory is None else tokens[: memory.seq_pos_max(sequence.seq_id) + 1]
+
+            if adapters is not None:
+                self.scheduler.set_adapters(adapters)
+            self.scheduler.replace(sequence, restored)
+            return len(sequence)
+
+    def fork(self) -> int:
+        """Let another sequence hold what the one holds that was used last; return how many tokens.
+
+        Raises
+        ------
+        MemoryOperationError
+            There is no other sequence, or the memory can't copy this one now.
+        ConcurrentUseError
+            Another thread reads a stream.
+        """
+        with self._least_used() as target:
+            source = self._sequences[-1]
+            if source is target:
+                raise MemoryOperationError("there is no sequence to copy to: create the Llama with n_seq_max=2 or more")
+            self.scheduler.copy(source, target)
+            return len(target)
+
     def close(self) -> None:
-        """Free the batch; the context stays open."""
+        """Free the batch and forget the request; the context stays open, or is closed already."""
+        self._streams, self._in_use, self._jobs = [], [], ()
         self.scheduler.close()
+        self._close_store()
+
+    def _close_store(self) -> None:
+        if self.cache.store is not None and self._owns_store:
+            self.cache.store.close()
+
+    @contextmanager
+    def _last_used(self) -> Iterator[_Sequence]:
+        """Give the sequence that was used last to somebody, between two requests."""
+        with self.lock:
+            self._check(())
+            self._retire()
+            yield self._sequences[-1]
+
+    @contextmanager
+    def _least_used(self) -> Iterator[_Sequence]:
+        """Give the sequence that can be spared most to somebody who fills it: an empty one, or the oldest one."""
+        with self.lock:
+            self._check(())
+            self._retire()
+            sequence = next((sequence for sequence in self._sequences if not sequence.n_past), self._sequences[0])
+            yield sequence
+            self._sequences.remove(sequence)
+            self._sequences.append(sequence)
 
     def _retire(self) -> None:
-        for stream in self._streams:
+        streams, sequences = self._streams, self._in_use
+        for stream in streams:
             stream.detach()
-        for sequence in self._in_use:
+        for sequence in sequences:
             self.scheduler.remove(sequence)
             self.scheduler.settle(sequence)
             sequence.sampler = sequence.grammar = None
@@ -212,6 +356,14 @@ class Slots:
             sequence.logprobs = sequence.prompt_logprobs = sequence.n_keep = None
         self.scheduler.set_timeout(None)
         self._streams, self._in_use, self._cancellation = [], [], None
+        kept: set[int] = set()
+        for stream, sequence, job in zip(streams, sequences, self._jobs, strict=False):
+            # what was aborted, failed or left in the middle is not stored; of the choices of a prompt, one is
+            ended = stream.finish_reason in ("stop", "length")
+            if ended and job.cache_prompt and id(job.prompt) not in kept:
+                kept.add(id(job.prompt))
+                self.cache.keep(sequence)
+        self._jobs = ()
 
     def _heed_cancellation(self) -> None:
         """Abort what has begun when it was cancelled before that."""
@@ -243,30 +395,33 @@ class Slots:
         return job.options.chain(self._vocab, job.prompt, n_ctx=self.capacity) if job.max_tokens > 0 else None
 
     def _chosen(self, jobs: Sequence[Job]) -> list[_Sequence]:
-        """Return a sequence for each job; the first job of a prompt gets the one that holds most of it."""
+        """Return a sequence for each job; the first job of a prompt gets one that holds the beginning of it."""
         if len(self._sequences) == 1:
             return list(self._sequences)
-        free, chosen, prompts = list(self._sequences), [], set()
-        for job in jobs:
-            leads = id(job.prompt) not in prompts
-            prompts.add(id(job.prompt))
-            sequence = max(free, key=lambda sequence: _n_common(sequence, job.prompt)) if leads else free[-1]
-            free.remove(sequence)
-            chosen.append(sequence)
-        return chosen
+        free = [sequence for sequence in self._sequences if not sequence.n_past]
+        free += [sequence for sequence in self._sequences if sequence.n_past]
+        chosen: dict[int, _Sequence] = {}
+        prompts: set[int] = set()
+        for index, job in enumerate(jobs):
+            if id(job.prompt) not in prompts:
+                prompts.add(id(job.prompt))
+                chosen[index] = self._closest(job.prompt, free)
+                free.remove(chosen[index])
+        return [chosen[index] if index in chosen else free.pop(0) for index in range(len(jobs))]
 
-    def _free_room(self, jobs: Sequence[Job], idle: list[_Sequence]) -> None:
-        """Empty sequences that share the memory with the jobs where these need it."""
-        if not self._shared:
-            return
-        prompts = {id(job.prompt): len(job.prompt) for job in jobs}
-        needed = sum(prompts.values()) + sum(job.max_tokens for job in jobs)
-        room = self._context.n_ctx - sum(sequence.n_past for sequence in idle)
-        for sequence in idle:
-            if room >= needed:
-                break
-            room += sequence.n_past
-            self.scheduler.reset(sequence)
+    def _closest(self, prompt: array[int], free: list[_Sequence]) -> _Sequence:
+        """Return the sequence for a prompt: the one that has most of it, unless it would lose more than that.
+
+        Then it is one that can be spared; it gets a copy of what they have in common where that costs nothing.
+        """
+        common = {sequence: self.scheduler.common(sequence, prompt) for sequence in free}
+        best = max(free, key=lambda sequence: (common[sequence], -sequence.n_past))
+        if 2 * common[best] >= best.n_past or len(free) == 1:
+            return best
+        spared = next(sequence for sequence in free if sequence is not best)
+        if self._shared and self._cuttable and common[best]:
+            self.scheduler.copy(best, spared)
+        return spared
 
     def _hold_prompts(self, jobs: Sequence[Job], sequences: list[_Sequence]) -> None:
         """Let each sequence hold the prompt of its job; a prompt of several jobs is computed once."""
@@ -275,33 +430,35 @@ class Slots:
         if applied is not None and applied.n_before:
             self._hold_before(jobs[0], sequences[0], applied)
             return
-        if applied is not None:
-            scheduler.set_adapters(applied.pairs)
         groups: dict[int, list[tuple[Job, _Sequence]]] = {}
         for job, sequence in zip(jobs, sequences, strict=True):
             groups.setdefault(id(job.prompt), []).append((job, sequence))
         # all sequences let go of what isn't wanted before anything is computed: they may share the room
         for (job, leader), *others in groups.values():
-            if not job.cache_prompt or job.scores_prompt:
-                scheduler.reset(leader)
             for _, sequence in others:
                 scheduler.reset(sequence)
-            # where it is shared, the last token stays out: each sequence needs its row for itself
-            job.n_cached = scheduler.resume(leader, job.prompt[:-1] if others else job.prompt)
-        shared = [group for group in groups.values() if len(group) > 1]
-        for group in shared:
-            self._share(group)
-        for group in shared:
-            for job, sequence in group:
-                sequence.extend(job.prompt[-1:])
+            job.n_cached = self.cache.hold(leader, job.prompt, fresh=not job.cache_prompt or job.scores_prompt)
+        for (job, leader), *_ in groups.values():
+            if job.cache_prompt and not job.scores_prompt:
+                self._take_checkpoints(job, leader)
+        for group in groups.values():
+            if len(group) > 1:
+                self._share(group)
+        for job, sequence in zip(jobs, sequences, strict=True):
+            sequence.extend(job.prompt[len(sequence) :])
+
+    def _take_checkpoints(self, job: Job, sequence: _Sequence) -> None:
+        """Compute the beginning of a prompt, and take the checkpoints in it."""
+        for place in self.cache.places(job.prompt, job.n_cached):
+            sequence.extend(job.prompt[len(sequence) : place])
+            self._compute(sequence)
+            self.cache.capture(sequence)
 
     def _hold_before(self, job: Job, sequence: _Sequence, applied: Applied) -> None:
         """Let a sequence hold a prompt whose beginning is computed with fewer adapters than the rest."""
         scheduler, n = self.scheduler, applied.n_before
-        scheduler.set_adapters(applied.before)
-        if not job.cache_prompt or job.scores_prompt:
-            scheduler.reset(sequence)
-        job.n_cached = scheduler.resume(sequence, job.prompt[:n])
+        job.n_cached = self.cache.hold(sequence, job.prompt[:n], fresh=not job.cache_prompt or job.scores_prompt)
+        sequence.extend(job.prompt[job.n_cached : n])
         if job.scores_prompt:
             sequence.prompt_logprobs = job.prompt_logprobs
         self._compute(sequence)
@@ -311,8 +468,12 @@ class Slots:
         sequence.extend(job.prompt[n:])
 
     def _share(self, group: list[tuple[Job, _Sequence]]) -> None:
-        """Compute the prompt that the first sequence holds, and let the others hold it too."""
+        """Compute a prompt in the first sequence, and let the others hold it too.
+
+        The last token stays out: each sequence needs its row for itself.
+        """
         (job, leader), *others = group
+        leader.extend(job.prompt[len(leader) : -1])
         if job.scores_prompt:
             leader.prompt_logprobs = job.prompt_logprobs
         self._compute(leader)
@@ -331,15 +492,6 @@ class Slots:
         self.scheduler.add(sequence)
         self._heed_cancellation()
         self.scheduler.prefill(sequence)
-
-
-def _n_common(sequence: _Sequence, prompt: array[int]) -> int:
-    """Return how many tokens a sequence and a prompt have in common at the beginning."""
-    import numpy as np
-
-    n = min(sequence.n_past, len(prompt))
-    unequal = np.flatnonzero(np.asarray(sequence)[:n] != np.asarray(prompt)[:n])
-    return int(unequal[0]) if len(unequal) else n
 
 
 def _n_alike(jobs: Sequence[Job]) -> int:

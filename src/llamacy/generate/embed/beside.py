@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from llamacy.errors import ClosedError
@@ -46,7 +46,7 @@ class EmbeddingBeside(LoadedModel):
 
     def _make_embeddings(self) -> EmbeddingEngine:
         engine = EmbeddingEngine(self._model, *self._embedding_arguments)
-        engine.adapters = lambda: self._adapters.pairs(None)
+        engine.adapters = lambda lora: self._adapters.pairs(lora)
         engine.control_vector = lambda: self._control_vector
         self._embedding = engine
         return engine
@@ -66,6 +66,7 @@ class EmbeddingBeside(LoadedModel):
         truncate: bool = False,
         prompt: str | None = None,
         dimensions: int | None = None,
+        lora: Mapping[str, float] | None = None,
         progress: bool = False,
         return_count: bool = False,
     ) -> Any:
@@ -78,7 +79,7 @@ class EmbeddingBeside(LoadedModel):
 
         Parameters
         ----------
-        input, normalize, truncate, prompt, dimensions, progress, return_count
+        input, normalize, truncate, prompt, dimensions, lora, progress, return_count
             As for `Embedding.embed`; `prompt` is a prefix.
 
         Returns
@@ -88,7 +89,7 @@ class EmbeddingBeside(LoadedModel):
 
         Raises
         ------
-        ContextLengthError, DecodeAbortedError, DecodeError, EncodeError, OutputError, TokenizeError
+        AdapterError, ContextLengthError, DecodeAbortedError, DecodeError, EncodeError, OutputError, TokenizeError
             As there.
         ContextCreateError
             The context can't be created.
@@ -97,7 +98,7 @@ class EmbeddingBeside(LoadedModel):
         TypeError, ValueError
             An option is wrong.
         """
-        request = EmbeddingRequest(self._embeddings(), normalize, truncate, prompt, dimensions)
+        request = EmbeddingRequest(self._embeddings(), normalize, truncate, prompt, dimensions, lora=lora)
         vectors = request.embed(input, progress=progress)
         return (vectors, request.n_tokens) if return_count else vectors
 
@@ -111,12 +112,13 @@ class EmbeddingBeside(LoadedModel):
         normalize: Normalization = False,
         truncate: bool = False,
         prompt: str | None = None,
+        lora: Mapping[str, float] | None = None,
     ) -> CreateEmbeddingResponse:
         """Return the vectors of texts in the shape of OpenAI's embeddings, as `Embedding.create_embedding` does.
 
         Parameters
         ----------
-        input, model, encoding_format, dimensions, normalize, truncate, prompt
+        input, model, encoding_format, dimensions, normalize, truncate, prompt, lora
             As there; not normalised by default.
 
         Raises
@@ -124,7 +126,7 @@ class EmbeddingBeside(LoadedModel):
         ContextLengthError, DecodeError, EncodeError, OutputError, TokenizeError, TypeError, ValueError
             As for `embed`.
         """
-        request = EmbeddingRequest(self._embeddings(), normalize, truncate, prompt, dimensions)
+        request = EmbeddingRequest(self._embeddings(), normalize, truncate, prompt, dimensions, lora=lora)
         return request.response(input, model, encoding_format)
 
     def _embeddings(self) -> EmbeddingEngine:

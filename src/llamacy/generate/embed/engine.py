@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from llamacy.core._architectures import LEARNED_POSITIONS
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from llamacy.generate.cancellation import Cancellation
 
     Vectors = NDArray[np.float32]
+    Lora = Mapping[str, float] | None
 
 # what is put in order of length, and computed, before anything is handed on: enough that batches are even
 _WINDOW_TEXTS = 2048
@@ -63,8 +64,10 @@ class EmbeddingEngine:
         Numbers in a vector.
     pooling
         `PoolingType` in effect.
-    adapters, control_vector
-        Tell which LoRA adapters to apply, and how strongly; and which control vector.
+    adapters
+        Tells which LoRA adapters to apply, and how strongly, given the option `lora` of a request.
+    control_vector
+        Tells which control vector to add.
     replaced
         Called with the new context when it has taken the place of the one before.
     threadpools
@@ -81,7 +84,7 @@ class EmbeddingEngine:
     def __init__(self, model: Model, n_ctx: int | None, params: dict[str, Any]) -> None:
         self.model = model
         self.lock = threading.RLock()
-        self.adapters: Callable[[], Sequence[tuple[LoraAdapter, float]]] = tuple
+        self.adapters: Callable[[Lora], Sequence[tuple[LoraAdapter, float]]] = _no_adapters
         self.control_vector: Callable[[], ControlVector | None] = _none
         self.replaced: Callable[[Context], None] = _ignored
         self.threadpools: tuple[ThreadPool, ThreadPool | None] | None = None
@@ -118,6 +121,7 @@ class EmbeddingEngine:
         tokens: Callable[[Any, int], array[int]],
         *,
         done: Callable[[int], object] | None = None,
+        lora: Lora = None,
     ) -> Iterator[tuple[int, array[int], Any]]:
         """Compute texts window by window, in constant memory.
 
@@ -127,7 +131,7 @@ class EmbeddingEngine:
             Any number of them.
         tokens
             Makes the tokens of a text, given its index.
-        done
+        done, lora
             As for `run`.
 
         Yields
@@ -146,12 +150,18 @@ class EmbeddingEngine:
             window.append(tokens(text, index))
             n_tokens += len(window[-1])
             if len(window) == _WINDOW_TEXTS or n_tokens >= _WINDOW_TOKENS:
-                yield start, array("i", map(len, window)), self.run(window, start, done)
+                yield start, array("i", map(len, window)), self.run(window, start, done, lora)
                 start, window, n_tokens = index + 1, [], 0
         if window:
-            yield start, array("i", map(len, window)), self.run(window, start, done)
+            yield start, array("i", map(len, window)), self.run(window, start, done, lora)
 
-    def run(self, texts: Sequence[array[int]], first: int = 0, done: Callable[[int], object] | None = None) -> Any:
+    def run(
+        self,
+        texts: Sequence[array[int]],
+        first: int = 0,
+        done: Callable[[int], object] | None = None,
+        lora: Lora = None,
+    ) -> Any:
         """Compute texts.
 
         Parameters
@@ -162,6 +172,8 @@ class EmbeddingEngine:
             Index of the first of them, for errors.
         done
             Called with the number of texts that were computed, after each batch.
+        lora
+            Which adapters the request wants.
 
         Returns
         -------
@@ -170,6 +182,8 @@ class EmbeddingEngine:
 
         Raises
         ------
+        AdapterError
+            There is no adapter that the request wants; nothing was computed.
         DecodeAbortedError
             `abort` was called.
         DecodeError, EncodeError, OutputError
@@ -188,7 +202,7 @@ class EmbeddingEngine:
         with self.lock:
             self._begin()
             try:
-                self._prepare(max(lengths))
+                self._prepare(max(lengths), self.adapters(lora))
                 order, ends = self._plan(lengths)
                 vectors: Any = np.empty((len(texts), self.width), np.float32) if self.pooled else [None] * len(texts)
                 begin = 0
@@ -283,7 +297,7 @@ class EmbeddingEngine:
 
     # the context
 
-    def _prepare(self, n_tokens: int) -> None:
+    def _prepare(self, n_tokens: int, adapters: Sequence[tuple[LoraAdapter, float]]) -> None:
         """Make the context one that takes a text of so many tokens, with what it is to compute with."""
         if n_tokens > self.context.n_batch:
             fresh = self._make_context(n_tokens, whole=self._whole)
@@ -298,8 +312,7 @@ class EmbeddingEngine:
             self._embedder.close()
             self.context, self._embedder = fresh, Embedder(fresh)
             self.replaced(fresh)
-        adapters = tuple(self.adapters())
-        if adapters != self.context.adapters_lora:
+        if tuple(adapters) != self.context.adapters_lora:
             self.context.set_adapters_lora(adapters)
         vector = self.control_vector()
         if vector is not self.context.adapter_cvec:
@@ -343,6 +356,10 @@ def _checked(params: dict[str, Any]) -> dict[str, Any]:
         if params.get(name) is not None:
             checked_count(name, params[name])
     return params
+
+
+def _no_adapters(_lora: Lora) -> tuple[()]:
+    return ()
 
 
 def _none() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sized
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,7 +29,7 @@ class EmbeddingRequest:
     ----------
     engine
         What computes.
-    normalize, truncate, prompt, dimensions
+    normalize, truncate, prompt, dimensions, lora
         As for `llamacy.Embedding.embed`.
     prefixes
         Of the model.
@@ -51,6 +51,7 @@ class EmbeddingRequest:
     prompt: str | None = None
     dimensions: int | None = None
     prefixes: Prefixes = field(default_factory=Prefixes)
+    lora: Mapping[str, float] | None = None
     n_tokens: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
@@ -80,13 +81,13 @@ class EmbeddingRequest:
         tokens = [self._tokens(text, index) for index, text in enumerate(texts)]
         self.n_tokens += sum(map(len, tokens))
         with texts_bar(progress, len(tokens)) as done:
-            return self._finished(self.engine.run(tokens, done=done))
+            return self._finished(self.engine.run(tokens, done=done, lora=self.lora))
 
     def batches(self, texts: Iterable[Any], *, progress: bool = False) -> Iterator[tuple[int, Any]]:
         """Yield the index of the first text and the vectors, window by window."""
         total = len(texts) if isinstance(texts, Sized) else None
         with texts_bar(progress, total) as done:
-            for start, lengths, vectors in self.engine.windows(texts, self._tokens, done=done):
+            for start, lengths, vectors in self.engine.windows(texts, self._tokens, done=done, lora=self.lora):
                 self.n_tokens += sum(lengths)
                 yield start, self._finished(vectors)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from llamacy.generate.loaded import LoadedModel
@@ -30,6 +30,7 @@ class RankingModel(LoadedModel):
         truncate: bool = False,
         label: str | None = None,
         template: str | None = None,
+        lora: Mapping[str, float] | None = None,
     ) -> list[RankedDocument]:
         """Put documents in the order of how well they fit a query.
 
@@ -51,6 +52,8 @@ class RankingModel(LoadedModel):
         template
             How a pair is written, with ``{query}`` and ``{document}``; the model's own by default, and where it has
             none the tokens that its vocabulary puts around and between two texts.
+        lora
+            The LoRA adapters to apply, by name, with their scales; by default those that are applied to all texts.
 
         Returns
         -------
@@ -64,6 +67,8 @@ class RankingModel(LoadedModel):
             its pairs, mean.
         ContextLengthError
             A pair has more tokens than fit; the message has the document's index and both numbers.
+        AdapterError
+            There is no adapter of a name, or it is an activated LoRA.
         DecodeAbortedError
             `abort` was called.
         DecodeError, EncodeError, OutputError
@@ -71,7 +76,7 @@ class RankingModel(LoadedModel):
         TokenizeError, TypeError, ValueError
             A text can't be converted, or an option is wrong.
         """
-        return self._reranking(query, documents, top_n, sigmoid, truncate, label, template).ranked()
+        return self._reranking(query, documents, top_n, sigmoid, truncate, label, template, lora).ranked()
 
     def create_rerank(
         self,
@@ -85,12 +90,13 @@ class RankingModel(LoadedModel):
         truncate: bool = False,
         label: str | None = None,
         template: str | None = None,
+        lora: Mapping[str, float] | None = None,
     ) -> RerankResponse:
         """Put documents in order, in the shape of the rerank APIs of Cohere, Jina and llama.cpp's server.
 
         Parameters
         ----------
-        query, documents, top_n, sigmoid, truncate, label, template
+        query, documents, top_n, sigmoid, truncate, label, template, lora
             As for `rerank`.
         model
             Name that the response shows; the model's own by default.
@@ -104,10 +110,12 @@ class RankingModel(LoadedModel):
 
         Raises
         ------
-        PoolingError, ContextLengthError, DecodeError, EncodeError, OutputError, TokenizeError, TypeError, ValueError
+        PoolingError, AdapterError, ContextLengthError, DecodeError, EncodeError, OutputError, TokenizeError
+            As for `rerank`.
+        TypeError, ValueError
             As for `rerank`.
         """
-        request = self._reranking(query, documents, top_n, sigmoid, truncate, label, template)
+        request = self._reranking(query, documents, top_n, sigmoid, truncate, label, template, lora)
         return request.response(model, with_documents=return_documents)
 
     def classify(
@@ -116,6 +124,7 @@ class RankingModel(LoadedModel):
         *,
         softmax: bool = True,
         truncate: bool = False,
+        lora: Mapping[str, float] | None = None,
     ) -> Any:
         """Tell the labels of texts, with their scores.
 
@@ -128,6 +137,8 @@ class RankingModel(LoadedModel):
             model whose head puts out probabilities stay as they are.
         truncate
             Cut a text that is too long at its end; otherwise that is an error.
+        lora
+            As for `rerank`.
 
         Returns
         -------
@@ -138,10 +149,10 @@ class RankingModel(LoadedModel):
         ------
         PoolingError
             The model has no classification head, or pools in another way.
-        ContextLengthError, DecodeError, EncodeError, OutputError, TokenizeError, TypeError, ValueError
+        AdapterError, ContextLengthError, DecodeError, EncodeError, OutputError, TokenizeError, TypeError, ValueError
             As for `embed`.
         """
-        return classify(self._engine, input, softmax=softmax, truncate=truncate)
+        return classify(self._engine, input, softmax=softmax, truncate=truncate, lora=lora)
 
     # without blocking an event loop
 
@@ -172,6 +183,7 @@ class RankingModel(LoadedModel):
         truncate: bool,
         label: str | None,
         template: str | None,
+        lora: Mapping[str, float] | None,
     ) -> RerankRequest:
         return RerankRequest(
             self._engine,
@@ -182,4 +194,5 @@ class RankingModel(LoadedModel):
             truncate=truncate,
             label=label,
             template=template,
+            lora=lora,
         )

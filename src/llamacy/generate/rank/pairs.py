@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from array import array
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from llamacy.errors import ContextLengthError, PoolingError
 from llamacy.types import VocabType
@@ -13,12 +14,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from llamacy.core.model import Model
-    from llamacy.core.vocab import Vocab
 
     _Pair = Callable[[str], array[int]]
 
 _PLACES = ("{query}", "{document}")
 _ADD_SEP = "tokenizer.ggml.add_sep_token"
+
+_patterns: WeakKeyDictionary[Model, re.Pattern[str]] = WeakKeyDictionary()
 
 
 class PairTokens:
@@ -55,7 +57,7 @@ class PairTokens:
         template = model.chat_template("rerank") if template is None else template
         self._n_most = n_most
         self._truncate = truncate
-        layout = TokenLayout(model) if template is None else TemplateLayout(model.vocab, template)
+        layout = TokenLayout(model) if template is None else TemplateLayout(model, template)
         self._pair = layout.of(query)
         self._tokenize = model.vocab.tokenize
         self._detokenize = model.vocab.detokenize
@@ -153,8 +155,8 @@ class TemplateLayout:
 
     Parameters
     ----------
-    vocab
-        Of the model.
+    model
+        The reranker.
     template
         Text with ``{query}`` and ``{document}``.
 
@@ -164,16 +166,13 @@ class TemplateLayout:
         A place is missing.
     """
 
-    def __init__(self, vocab: Vocab, template: str) -> None:
+    def __init__(self, model: Model, template: str) -> None:
         for place in _PLACES:
             if place not in template:
                 raise ValueError(f"a template for pairs needs {' and '.join(_PLACES)}, but this one has no {place}")
-        self._vocab = vocab
+        self._vocab = model.vocab
         self._template = template
-        spellings = {vocab.text(token) for token in range(vocab.n_tokens) if vocab.is_control(token)} - {""}
-        # the longest first, as llama.cpp looks for them
-        pattern = "|".join(map(re.escape, sorted(spellings, key=len, reverse=True)))
-        self._special = re.compile(f"({pattern})") if pattern else re.compile("(?!)")
+        self._special = _special(model)
         self._pieces = self._special.split(template)
 
     def of(self, query: str) -> _Pair:
@@ -194,6 +193,18 @@ class TemplateLayout:
 
     def _tokenize(self, text: str, *, special: bool) -> array[int]:
         return self._vocab.tokenize(text, add_special=False, parse_special=special)
+
+
+def _special(model: Model) -> re.Pattern[str]:
+    """Return what finds special tokens that are spelled out; made once for each model, as vocabularies are large."""
+    pattern = _patterns.get(model)
+    if pattern is None:
+        vocab = model.vocab
+        spellings = {vocab.text(token) for token in range(vocab.n_tokens) if vocab.is_control(token)} - {""}
+        # the longest first, as llama.cpp looks for them
+        either = "|".join(map(re.escape, sorted(spellings, key=len, reverse=True)))
+        pattern = _patterns[model] = re.compile(f"({either})" if either else "(?!)")
+    return pattern
 
 
 def _filled(template: str, query: str, document: str) -> str:

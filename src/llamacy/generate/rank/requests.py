@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ class RerankRequest:
     ----------
     engine
         What computes.
-    query, documents, top_n, label, template, truncate
+    query, documents, top_n, label, template, truncate, lora
         As for `llamacy.Embedding.rerank`.
     probabilities
         Put out probabilities.
@@ -50,6 +50,7 @@ class RerankRequest:
         truncate: bool,
         label: str | None,
         template: str | None,
+        lora: Mapping[str, float] | None,
     ) -> None:
         self._engine = engine
         self._head = Head(engine.model, engine.pooling, engine.width, "reranking")
@@ -59,6 +60,7 @@ class RerankRequest:
         self._documents = list(documents)
         self._n = len(self._documents) if top_n is None else checked_count("top_n", top_n)
         self._probabilities = probabilities
+        self._lora = lora
         pairs = PairTokens(engine.model, query, engine.n_most, template=template, truncate=truncate)
         self._pairs = [pairs.tokens(document, index) for index, document in enumerate(self._documents)]
         self.n_tokens = sum(map(len, self._pairs))
@@ -67,7 +69,7 @@ class RerankRequest:
         """Compute the scores, and return the best documents."""
         import numpy as np
 
-        rows = self._engine.run(self._pairs)
+        rows = self._engine.run(self._pairs, lora=self._lora)
         scores = np.asarray(rows, np.float64)[:, self._column]
         if self._probabilities and not self._head.normalized:
             scores = sigmoid(scores)
@@ -82,13 +84,13 @@ class RerankRequest:
 
 
 def classify(
-    engine: EmbeddingEngine, texts: Any, *, softmax: bool, truncate: bool
+    engine: EmbeddingEngine, texts: Any, *, softmax: bool, truncate: bool, lora: Mapping[str, float] | None
 ) -> Classification | list[Classification]:
     """Return what a classifier says of one text or several; `llamacy.Embedding.classify` says more."""
     head = Head(engine.model, engine.pooling, engine.width, "classifying")
     tokens = TextTokens(engine.model.vocab, engine.n_most, truncate=truncate).tokens
     single = is_single(texts)
-    rows = engine.run([tokens(text, index) for index, text in enumerate([texts] if single else texts)])
+    rows = engine.run([tokens(text, index) for index, text in enumerate([texts] if single else texts)], lora=lora)
     made = [_classification(head.labels, row) for row in (head.probabilities(rows) if softmax else rows).tolist()]
     return made[0] if single else made
 
