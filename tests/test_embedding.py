@@ -165,7 +165,8 @@ def test_many_texts_of_all_lengths_keep_their_order(embedding: Embedding, bert_p
     letters = np.random.default_rng(3).integers(0, 26, (300, 50))
     lengths = np.random.default_rng(4).integers(1, 50, 300)
     texts = [" ".join(chr(97 + c) for c in row[:n]) for row, n in zip(letters, lengths, strict=True)]
-    np.testing.assert_allclose(embedding.embed(texts), unit(alone(bert_path, texts)), atol=1e-5)
+    # ggml has another kernel for products of more rows, which rounds elsewhere
+    np.testing.assert_allclose(embedding.embed(texts), unit(alone(bert_path, texts)), atol=5e-5)
 
 
 def test_flash_attention_makes_nearly_the_same_vectors(

@@ -50,7 +50,7 @@ def test_in_batches_the_index_counts_from_the_first_text(embedding: Embedding, m
         ([[1, -2]], ValueError, "there is no token -2"),
         ([[1, 2**40]], ValueError, "text 0: a token id must be from 0"),
         ([[]], ValueError, "text 0: the prompt has no tokens"),
-        (["a\ud800"], TokenizeError, "lone surrogate"),
+        (["b", "a\ud800"], TokenizeError, "text 1: the text has a lone surrogate"),
         (np.zeros((2, 3)), TypeError, "text 0"),
     ],
 )

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import pickle
+import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -65,6 +68,21 @@ def test_abort_stops_what_runs_and_the_next_call_is_right(slow: Embedding) -> No
 def test_abort_of_nothing_is_nothing(embedding: Embedding) -> None:
     embedding.abort()
     assert embedding.embed("a").shape == (32,)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+def test_ctrl_c_ends_the_call_and_the_next_one_is_right(slow: Embedding) -> None:
+    want = slow.embed("a b")
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+    try:
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            slow.embed(MANY)
+    finally:
+        timer.join()
+        signal.signal(signal.SIGINT, before)
+    np.testing.assert_allclose(slow.embed("a b"), want, atol=1e-5)
 
 
 def test_it_can_not_be_closed_while_it_computes(slow: Embedding) -> None:

@@ -320,11 +320,10 @@ class EmbeddingEngine:
 
     def _make_context(self, n_tokens: int, *, whole: bool) -> Context:
         """Make a context for batches of the usual size and a text of so many tokens; in one micro-batch on request."""
-        n_least = min(self._n_wanted or (_GPU_TOKENS if on_gpu(self.model) else _CPU_TOKENS), self.n_most)
-        n_batch = n_least
+        n_least = n_batch = self._n_wanted or (_GPU_TOKENS if on_gpu(self.model) else _CPU_TOKENS)
         while n_batch < n_tokens:
             n_batch *= 2
-        n_batch = min(n_batch, self.n_most)
+        n_batch = max(n_least, min(n_batch, self.n_most))
         # llama.cpp plans its memory for batches that all sequences have an equal part of
         n_batch = -(-n_batch // self._n_texts) * self._n_texts
         return Context(

@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from llamacy.errors import ContextLengthError
+from llamacy.errors import ContextLengthError, TokenizeError
 from llamacy.generate.prompts import checked_tokens
 
 if TYPE_CHECKING:
@@ -71,15 +71,16 @@ class TextTokens:
         TokenizeError, TypeError, ValueError
             It can't be converted, or is no text. The message names `index`.
         """
-        if isinstance(text, str):
-            tokens = self._vocab.tokenize(self._prefix + text if self._prefix else text)
-        elif isinstance(text, bytes):
-            tokens = self._vocab.tokenize(self._prefix_bytes + text)
-        else:
-            try:
+        try:
+            if isinstance(text, str):
+                tokens = self._vocab.tokenize(self._prefix + text if self._prefix else text)
+            elif isinstance(text, bytes):
+                tokens = self._vocab.tokenize(self._prefix_bytes + text)
+            else:
                 tokens = checked_tokens(self._vocab, text)
-            except (TypeError, ValueError) as error:
-                raise type(error)(f"text {index}: {error}") from None
+        except (TokenizeError, TypeError, ValueError) as error:
+            error.args = (f"text {index}: {error.args[0]}", *error.args[1:])
+            raise
         if len(tokens) > self._n_most:
             return self._cut(tokens, index)
         if not tokens:
