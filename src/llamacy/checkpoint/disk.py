@@ -218,7 +218,7 @@ class DiskStore(Store[str]):
 
     def _reject(self, file: _File, error: CheckpointError) -> None:
         """Take a file of no use out of the index, and say so."""
-        _logger.warning("%s; it is left out", error)
+        _logger.warning("%s; it is left out", str(error))
         self._stats.n_corrupt += 1
         if file.entry is not None:
             self._index.remove(file.entry)
