@@ -185,6 +185,32 @@ def smollm2_model(smollm2_path: Path) -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session")
+def minilm_path() -> Path:
+    """all-MiniLM-L6-v2 (F16), pulled on first use."""
+    return real.minilm_path()
+
+
+@pytest.fixture(scope="session")
+def minilm_q8_path(minilm_path: Path, model_dir: Path) -> Path:
+    """all-MiniLM-L6-v2 (Q8_0)."""
+    from llamacy.core.quantize import quantize
+
+    path = model_dir / "minilm-q8_0.gguf"
+    quantize(minilm_path, path, "q8_0", n_threads=1)
+    return path
+
+
+@pytest.fixture(scope="session")
+def minilm_reranker_path(tmp_path_factory: pytest.TempPathFactory, model_dir: Path) -> Path:
+    """A reranker: all-MiniLM-L6-v2 (F16) with the random head of tests/data/embedding-goldens.npz."""
+    import numpy as np
+
+    with np.load(data("embedding-goldens.npz")) as goldens:
+        head = goldens["head_weight"], goldens["head_bias"]
+    return real.write_minilm(tmp_path_factory.mktemp("minilm"), model_dir / "minilm-reranker.gguf", head=head)
+
+
+@pytest.fixture(scope="session")
 def gemma3_path() -> Path:
     """Gemma 3 270M, where it is present."""
     return real.gemma3_path()

@@ -18,9 +18,19 @@ L2 = {"grammar", "checkpoint", "speculative", "chat"}
 # modules of core from bottom to top; a module may use its own row and the rows above it here
 CORE_ORDER = [
     {"_architectures", "_handle", "_callback", "_status", "_children", "_abort", "_replace", "log"},
-    {"backend", "params", "gguf", "gguf_values", "gguf_tensors", "gguf_views", "gguf_header", "model_checks"},
+    {
+        "backend",
+        "params",
+        "gguf",
+        "gguf_values",
+        "gguf_tensors",
+        "gguf_views",
+        "gguf_header",
+        "model_checks",
+        "wordpiece",
+    },
     {"_loading", "model", "vocab", "imatrix", "quantize", "quantize_data", "quantize_run"},
-    {"batch", "candidates", "logprobs", "logits_function"},
+    {"batch", "candidates", "logprobs", "logits_function", "packing", "vectors"},
     {
         "_context_life",
         "_observers",
@@ -50,7 +60,7 @@ CORE_ORDER = [
         "reasoning_budget",
         "backend_sampling",
     },
-    {"text", "sequence", "_step", "scheduler", "mtmd", "audio"},
+    {"text", "sequence", "_step", "scheduler", "embedder", "mtmd", "audio"},
     {"stream"},
 ]
 

@@ -10,7 +10,13 @@ import pytest
 
 from llamacy.chat.output import detect
 from llamacy.core.model import Model
-from llamacy.errors import GrammarError, GrammarSyntaxError, SchemaError
+from llamacy.errors import (
+    GrammarError,
+    GrammarSyntaxError,
+    SchemaError,
+    SchemaRelaxedWarning,
+    UnsupportedSchemaError,
+)
 from llamacy.grammar import Grammar
 from llamacy.llama import Llama
 from tests.helpers import scripted, vendor_dir
@@ -52,6 +58,22 @@ def smollm2(closing, smollm2_model):
 def say(llama, text, response_format, **options):
     asked = {"response_format": response_format, "truncate_prompt": True, "max_tokens": 600, **options}
     return only(llama.create_chat_completion(ASKED, logits_processor=scripted.writing(text), **asked))
+
+
+def test_schema_that_is_not_strict_holds_as_far_as_it_can(make):
+    schema = {"type": "object", "properties": {"ids": {"type": "array", "uniqueItems": True}}, "required": ["ids"]}
+    form = {"type": "json_schema", "json_schema": {"name": "ids", "schema": schema}}
+    llama = make()
+    for strict in (True, None):
+        form["json_schema"]["strict"] = strict
+        with pytest.raises(UnsupportedSchemaError, match="uniqueItems"):
+            say(llama, "{}", form)
+    form["json_schema"]["strict"] = False
+    with pytest.warns(SchemaRelaxedWarning, match="uniqueItems"):
+        message = say(llama, '{"ids": [1, 1]}', form)
+    assert message["content"] == '{"ids": [1, 1]}'
+    with pytest.warns(SchemaRelaxedWarning, match="uniqueItems"):
+        refuses(llama, '{"ids": 1', form)
 
 
 def refuses(llama, text, response_format, **options):
@@ -104,6 +126,7 @@ def test_text_has_no_form(make, form):
         ({}, ValueError, "unknown"),
         ({"type": "json_schema"}, ValueError, "needs its schema"),
         ({"type": "json_schema", "json_schema": {"name": "x"}}, ValueError, "needs its schema"),
+        ({"type": "json_schema", "json_schema": {"schema": {}, "strict": "no"}}, TypeError, "True or False"),
         ({"type": "regex"}, ValueError, "pattern"),
         ({"type": "regex", "pattern": "("}, GrammarError, "regular expression|pattern|group"),
         ({"type": "grammar", "grammar": "root ::= ("}, GrammarSyntaxError, "line 1"),

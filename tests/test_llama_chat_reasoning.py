@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from llamacy.core.model import Model
+from llamacy.errors import GrammarError
 from llamacy.llama import Llama
 from tests.helpers import scripted
-from tests.helpers.chats import joined, only, user, vendored
+from tests.helpers.chats import PING, calls_of, joined, only, user, vendored
 
 ASKED = user("Why?")
 
@@ -128,3 +129,55 @@ def test_budget_ends_thinking_with_the_tag_of_the_template(make, template, strea
 def test_budget_without_tags_is_refused(make):
     with pytest.raises(ValueError, match="reasoning_budget"):
         say(make("openai-gpt-oss-120b"), "x", reasoning_budget=3)
+
+
+CALL = '<tool_call>\n{"name": "ping", "arguments": {}}\n</tool_call>'
+HARMONY_CALL = "<|channel|>commentary to=functions.ping <|constrain|>json<|message|>{}"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("template", "text", "reasoning", "content"),
+    [
+        # what opens a call is spoken of, in ways that no grammar of calls allows
+        ("Qwen-Qwen3-0.6B", f"<think>\nA <tool_call> it is.\n</think>\n\n{CALL}", "A <tool_call> it is.", None),
+        ("Qwen-Qwen3-0.6B", "<think>\nNo <tool_call>.\n</think>\n\nNo.", "No <tool_call>.", "No."),
+        (
+            "Qwen-Qwen3-0.6B",
+            f"<think>\nIs `</think>` <tool_call> so?\n</think>{CALL}",
+            "Is `</think>` <tool_call> so?",
+            None,
+        ),
+        ("Qwen-QwQ-32B", f"A <tool_call> it is.\n</think>\n\n{CALL}", "A <tool_call> it is.", None),
+        (
+            "openai-gpt-oss-120b",
+            f"<|channel|>analysis<|message|>A to=functions.x.<|end|><|start|>assistant{HARMONY_CALL}",
+            "A to=functions.x.",
+            None,
+        ),
+    ],
+)
+def test_call_that_is_thought_of_is_none(make, template, text, reasoning, content, stream):
+    message = only(
+        say(make(template), text, tools=[PING], stream=stream, chat_template_kwargs={"enable_thinking": True})
+    )
+    assert (message["content"], message["reasoning_content"]) == (content, reasoning)
+    assert calls_of(message) == ([("ping", {})] if content is None else [])
+
+
+@pytest.mark.parametrize(
+    ("template", "thought", "call"),
+    [
+        ("Qwen-Qwen3-0.6B", "<think>\nA <tool_call> it is.\n</think>\n\n", "<tool_call>\nso"),
+        ("Qwen-QwQ-32B", "A <tool_call> it is.\n</think>\n\n", "<tool_call>\nso"),
+        ("Qwen-Qwen3-0.6B", "", "<tool_call>\nso"),
+        (
+            "openai-gpt-oss-120b",
+            "<|channel|>analysis<|message|>A.<|end|><|start|>assistant",
+            "<|channel|>commentary to=functions.x",
+        ),
+    ],
+)
+def test_call_after_thinking_obeys_the_grammar(make, template, thought, call):
+    with pytest.raises(GrammarError, match="no token is left"):
+        say(make(template), thought + call, tools=[PING], chat_template_kwargs={"enable_thinking": True})

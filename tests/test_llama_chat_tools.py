@@ -92,6 +92,35 @@ def test_parallel_calls(hermes):
     assert len(set(ids)) == 2
 
 
+LISTED = '<tool_call>[{"name": "get_weather", "arguments": {"city": "Rome", "days": 2}}]'
+NOTED = '<tool_call>{"name": "get_weather", "arguments": {"city": "Rome", "days": 2}}</tool_call>'
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("template", "text", "content"),
+    [
+        # calls that begin in another way than those of the grammar, so that it doesn't hold
+        ("HuggingFaceTB-SmolLM3-3B", f"I look.\n{NOTED}\n{NOTED}\nDone.", "I look."),
+        ("HuggingFaceTB-SmolLM3-3B", f"{NOTED} and {NOTED}", "and"),
+        ("ibm-granite-granite-3.3-2B-Instruct", f"{LISTED}{LISTED}", None),
+        ("ibm-granite-granite-3.3-2B-Instruct", LISTED, None),
+    ],
+)
+@pytest.mark.parametrize("logprobs", [False, True])
+def test_second_call_ends_the_text_where_there_may_be_one(make, template, text, content, stream, logprobs):
+    llama = make(template)
+    several = only(say(llama, text, stream=stream))
+    assert calls_of(several) == [CALLED] * text.count("<tool_call>")
+    one = say(llama, text, stream=stream, parallel_tool_calls=False, logprobs=logprobs)
+    assert calls_of(only(one)) == [CALLED]
+    assert (only(one)["content"] or "").strip() == (content or "")
+    assert one["choices"][0]["finish_reason"] == "tool_calls"
+    # a character a token, up to the arguments of the second call
+    n_written = text.rindex('"city"') if text.count("<tool_call>") == 2 else len(text) + 1
+    assert one["usage"]["completion_tokens"] == n_written
+
+
 @pytest.mark.parametrize("choice", [{"type": "function", "function": {"name": "ping"}}, {"name": "ping"}], ids=str)
 def test_named_function_is_called_once_and_no_other(hermes, choice):
     assert calls_of(only(say(hermes, f"{PINGED}\n{PINGED}", tool_choice=choice))) == [("ping", {})]

@@ -111,7 +111,6 @@ def test_unknown_parameter_of_the_constructor_raises(name, nearest):
 @pytest.mark.parametrize(
     ("given", "where", "name", "value"),
     [
-        ({"embedding": True}, "context", "embeddings", True),
         ({"flash_attn": False}, "context", "flash_attn_type", FlashAttnType.DISABLED),
         ({"flash_attn": True}, "context", "flash_attn_type", FlashAttnType.ENABLED),
         ({"use_mmap": False}, "model", "load_mode", LoadMode.NONE),

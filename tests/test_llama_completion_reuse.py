@@ -183,8 +183,7 @@ def test_lora_of_the_constructor_holds_and_its_memory_is_not_mixed_up(make_llama
     llama = make_llama(lora_path=lora_path, **F32)
     adapted = row_of(llama, PROMPT)[0]
     assert np.abs(adapted - plain).max() > 1e-3
-    llama.context.set_adapters_lora([])
-    logits, n_cached = row_of(llama, PROMPT)
+    logits, n_cached = row_of(llama, PROMPT, lora={})
     assert n_cached == 0
     np.testing.assert_allclose(logits, plain, atol=1e-5)
 

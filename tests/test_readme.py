@@ -55,6 +55,14 @@ def test_chat_example_writes_what_the_page_says(smollm2_path: Path) -> None:
     assert shown[2].startswith('{"planet": "Mars"')
 
 
+@pytest.mark.model
+def test_embedding_example_writes_what_the_page_says(minilm_path: Path) -> None:
+    code = blocks("python")[2]
+    assert code.count('pull("all-minilm-l6-v2")') == 1
+    done = run_python(code.replace('pull("all-minilm-l6-v2")', f"{str(minilm_path)!r}, n_threads=1, n_threads_batch=1"))
+    assert done.stdout == blocks("text")[1]
+
+
 def test_shell_commands_are_those_of_the_parser() -> None:
     parser = build_parser()
     commands = [

@@ -10,9 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
-
-from harness.calls import Call
+from typing import Any, Protocol
 
 _HERE = Path(__file__).resolve().parent
 
@@ -81,6 +79,13 @@ class Answer:
         return times[end] - times[begin]
 
 
+class Asked(Protocol):
+    """What a process can be asked."""
+
+    def line(self) -> str:
+        """Return it as the protocol writes it."""
+
+
 class WorkerError(RuntimeError):
     """A measured process ended early."""
 
@@ -104,7 +109,7 @@ class Worker:
         )
         self.facts = self._read()
 
-    def run(self, request: Request | Call) -> Answer:
+    def run(self, request: Asked) -> Answer:
         """Run one request."""
         answer = self.ask(request.line())
         return Answer(

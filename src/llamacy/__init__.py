@@ -8,6 +8,7 @@ __version__ = "0.1.0"
 # Where each public name lives. Kept as text, one module a line: this table is all that an import costs.
 _HOMES = {
     "llama": "Llama",
+    "embedding": "Embedding",
     "core.model": "Model",
     "core.context": "Context",
     "core.batch": "Batch",
@@ -32,7 +33,7 @@ _HOMES = {
         "DownloadError EncodeError GgufError GrammarError GrammarSyntaxError InUseError "
         "IncompatibleCheckpointError InvalidBatchError LlamacyError LoadCancelledError "
         "MemoryOperationError MemorySlotError ModelFormatError ModelLoadError ModelNotFoundError "
-        "ModelSaveError OutputError QuantizeCancelledError QuantizeError RegexError RegexSyntaxError "
+        "ModelSaveError OutputError PoolingError QuantizeCancelledError QuantizeError RegexError RegexSyntaxError "
         "RegexUnsupportedError SamplerError SchemaError SchemaRelaxedWarning StaleCheckpointError "
         "StateError TokenizeError UnsatisfiableSchemaError UnsupportedSchemaError"
     ),

@@ -18,6 +18,7 @@ from llamacy.core.sampler import SamplerChain as SamplerChain
 from llamacy.core.samplers import Sampler as Sampler
 from llamacy.core.threadpool import ThreadPool as ThreadPool
 from llamacy.core.vocab import Vocab as Vocab
+from llamacy.embedding import Embedding as Embedding
 from llamacy.errors import AdapterError as AdapterError
 from llamacy.errors import AutomatonSizeError as AutomatonSizeError
 from llamacy.errors import BackendError as BackendError
@@ -50,6 +51,7 @@ from llamacy.errors import ModelLoadError as ModelLoadError
 from llamacy.errors import ModelNotFoundError as ModelNotFoundError
 from llamacy.errors import ModelSaveError as ModelSaveError
 from llamacy.errors import OutputError as OutputError
+from llamacy.errors import PoolingError as PoolingError
 from llamacy.errors import QuantizeCancelledError as QuantizeCancelledError
 from llamacy.errors import QuantizeError as QuantizeError
 from llamacy.errors import RegexError as RegexError

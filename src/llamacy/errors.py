@@ -327,6 +327,10 @@ class StaleCheckpointError(CheckpointError):
     """What a checkpoint relies on is no longer in the memory; nothing was changed."""
 
 
+class PoolingError(LlamacyError, ValueError):
+    """The model, or how its context pools, can't do what was asked for: it has no classification head, or another."""
+
+
 class AdapterError(LlamacyError, ValueError):
     """A LoRA adapter or control vector is wrong or does not fit the model."""
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from llamacy.errors import InUseError
@@ -11,7 +11,9 @@ from llamacy.generate.arguments import renamed, split_arguments
 from llamacy.generate.cache import CheckpointOptions
 from llamacy.generate.chat import ChatArguments, ChatRequest
 from llamacy.generate.complete import TextRequest, usage_apart
+from llamacy.generate.embed.beside import EmbeddingBeside
 from llamacy.generate.engine import Engine, ending
+from llamacy.generate.native_log import log_to_stderr
 from llamacy.generate.openai_types import as_openai, check_openai
 from llamacy.generate.prompts import checked_tokens
 from llamacy.generate.stateful import StatefulModel
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["Llama"]
 
 
-class Llama(StatefulModel):
+class Llama(StatefulModel, EmbeddingBeside):
     """A model that is ready to generate text.
 
     Parameters
@@ -66,7 +68,8 @@ class Llama(StatefulModel):
     spm_infill
         With a suffix, give the model the suffix first.
     lora_path, lora_scale
-        A LoRA adapter for all requests, and its scale.
+        A LoRA adapter for requests that don't say which ones they want, and its scale; or several paths, or pairs of a
+        path and a scale. `load_lora` loads further ones.
     cache
         Where to keep what the context computed, so that no beginning of a prompt is computed twice: bytes of memory
         that it may take, the path of a directory, True (2 GiB of memory), or a store of `llamacy.checkpoint`, which
@@ -83,8 +86,9 @@ class Llama(StatefulModel):
         Show llama.cpp's log on standard error, unless `logging` is set up to do something else with it.
     **params
         Further parameters of `ModelParams` and `ContextParams`, by name, also as llama-cpp-python spells them
-        (`embedding`, `flash_attn`, `use_mmap`, `use_mlock`, …). With `n_seq_max`, so many choices of a request are
-        generated at once; they share the context unless `kv_unified` is False.
+        (`embedding`, `flash_attn`, `use_mmap`, `use_mlock`, …). `pooling_type` is for `embed`, and ``embedding=True``
+        makes what that needs at once. With `n_seq_max`, so many choices of a request are generated at once; they share
+        the context unless `kv_unified` is False.
 
     Raises
     ------
@@ -119,7 +123,7 @@ class Llama(StatefulModel):
         chat_template: StrPath | None = None,
         chat_template_name: str | None = None,
         spm_infill: bool = False,
-        lora_path: StrPath | None = None,
+        lora_path: StrPath | Sequence[StrPath | tuple[StrPath, float]] | None = None,
         lora_scale: float = 1.0,
         cache: Cache = None,
         ctx_checkpoints: int = 16,
@@ -138,7 +142,7 @@ class Llama(StatefulModel):
         }  # fmt: skip
         checkpoints = CheckpointOptions(ctx_checkpoints, checkpoint_interval, checkpoint_on_device)
         if verbose:
-            _log_to_stderr()
+            log_to_stderr()
         params.update(n_batch=n_batch, n_ubatch=n_ubatch, n_threads=n_threads, n_threads_batch=n_threads_batch)
         super().__init__(model_path, n_ctx=n_ctx, lora_path=lora_path, lora_scale=lora_scale, params=params)
         try:
@@ -146,11 +150,18 @@ class Llama(StatefulModel):
                 self._model, chat_format=chat_format, chat_template=chat_template, name=chat_template_name
             )
             self._engine = Engine(
-                self._context, self._n_ctx, context_shift=context_shift, n_keep=n_keep, checkpoints=checkpoints
+                self._context,
+                self._n_ctx,
+                context_shift=context_shift,
+                n_keep=n_keep,
+                checkpoints=checkpoints,
+                adapters=self._adapters,
             )
             self.set_cache(cache)
         except BaseException:
+            self._close_embeddings()
             self._context.close()
+            self._adapters.close()
             self._close_model()
             raise
         self._seed = seed
@@ -493,6 +504,19 @@ class Llama(StatefulModel):
         """
         return await self._awaited(lambda: self.create_chat_completion(messages, **options), options)
 
+    async def aembed(self, input: Prompt | Iterable[Prompt], **options: Any) -> Any:  # noqa: A002
+        """Do as `embed` in a thread of its own, as `acreate_completion` does."""
+        return await self._awaited(lambda: self.embed(input, **options), {})
+
+    async def acreate_embedding(self, input: Prompt | Iterable[Prompt], **options: Any) -> Any:  # noqa: A002
+        """Do as `create_embedding` in a thread of its own, as `acreate_completion` does."""
+        return await self._awaited(lambda: self.create_embedding(input, **options), {})
+
+    def abort(self) -> None:
+        """Stop the request that runs, from any thread; it ends with the finish reason ``"abort"``."""
+        self._engine.slots.scheduler.abort()
+        self._abort_embeddings()
+
     # lifetime
 
     def close(self) -> None:
@@ -511,6 +535,7 @@ class Llama(StatefulModel):
             held = slots.lock.acquire(blocking=False)
             if not held or slots.scheduler.running:
                 raise InUseError("a request runs; abort() it first")
+            self._close_embeddings()
             self._context.close()
             slots.close()
         finally:
@@ -518,6 +543,7 @@ class Llama(StatefulModel):
                 slots.lock.release()
         if self._worker is not None:
             self._worker.close()
+        self._adapters.close()
         self._close_model()
 
     def __enter__(self) -> Llama:
@@ -532,13 +558,17 @@ class Llama(StatefulModel):
                 raise
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle what it was made with: loading it loads the model anew."""
+        """Pickle what it was made with: loading it loads the model anew, and adapters that were given then."""
         path = self._model.path
         if not self._owns_model or path is None:
             raise TypeError(
                 "a Llama of a model that was handed in can't be pickled; make it with the path of the model"
             )
         return _make, (path, self._arguments)
+
+    def _works(self) -> list[tuple[threading.RLock, Callable[[], bool]]]:
+        slots = self._engine.slots
+        return [*super()._works(), (slots.lock, lambda: slots.in_use)]
 
     def _chat(self, arguments: dict[str, Any], messages: Sequence[Any], model_name: str | None) -> ChatRequest:
         arguments = renamed(
@@ -574,11 +604,3 @@ class Llama(StatefulModel):
 
 def _make(model_path: str, arguments: dict[str, Any]) -> Llama:
     return Llama(model_path, **arguments)
-
-
-def _log_to_stderr() -> None:
-    logger = logging.getLogger("llamacy")
-    if not logger.handlers and not logging.getLogger().handlers:
-        logger.addHandler(logging.StreamHandler())
-    if logger.getEffectiveLevel() > logging.INFO:
-        logger.setLevel(logging.INFO)

@@ -10,6 +10,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, NamedTuple, Union
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import Any, Protocol
 
     from typing_extensions import Buffer
@@ -288,3 +289,67 @@ class TensorInfo(NamedTuple):
     #: bytes from the begin of the tensor data
     offset: int
     n_bytes: int
+
+
+class _ReasoningTags(NamedTuple):
+    start: tuple[str, ...]
+    end: tuple[str, ...]
+    is_open: bool
+    anywhere: bool
+
+
+class ReasoningTags(_ReasoningTags):
+    """What the reasoning of a model stands between, for a lazy grammar that lets its triggers mean nothing there.
+
+    A tag is found in the text, however it is spelled by tokens. An end tag in quotes or between backticks is spoken of
+    and ends nothing: the same mark stands right before and after it, as the first and second of a pair on its line.
+
+    Parameters
+    ----------
+    start, end
+        The tags, each a text or several.
+    is_open
+        The text begins within reasoning, since the prompt has begun it.
+    anywhere
+        A start tag counts wherever it stands. By default it counts, white space aside, where the text begins and where
+        reasoning ended; elsewhere it is text.
+
+    Raises
+    ------
+    TypeError, ValueError
+        A tag is no text, empty or very long, or there are none or very many.
+    """
+
+    __slots__ = ()
+
+    def __new__(
+        cls,
+        start: str | Iterable[str] = "<think>",
+        end: str | Iterable[str] = "</think>",
+        *,
+        is_open: bool = False,
+        anywhere: bool = False,
+    ) -> ReasoningTags:
+        return super().__new__(cls, _tags(start, "start"), _tags(end, "end"), bool(is_open), bool(anywhere))
+
+    def __getnewargs_ex__(self) -> tuple[tuple[tuple[str, ...], tuple[str, ...]], dict[str, bool]]:
+        return (self.start, self.end), {"is_open": self.is_open, "anywhere": self.anywhere}
+
+
+def _tags(tags: str | Iterable[str], name: str) -> tuple[str, ...]:
+    found = (tags,) if isinstance(tags, str) else tuple(tags)
+    if not 1 <= len(found) <= _MAX_TAGS:
+        raise ValueError(f"{name} must be a tag or 1 to {_MAX_TAGS} of them, not {len(found)}")
+    for tag in found:
+        if not isinstance(tag, str):
+            raise TypeError(f"{name} must hold texts, not {type(tag).__name__}")
+        try:
+            n_bytes = len(tag.encode())
+        except UnicodeEncodeError:
+            raise ValueError(f"{name} holds {tag!r:.60} with half of a surrogate pair") from None
+        if not tag.strip() or n_bytes > _MAX_TAG_BYTES:
+            raise ValueError(f"{name}: a tag has 1 to {_MAX_TAG_BYTES} bytes, not only white space; not {tag!r:.60}")
+    return found
+
+
+_MAX_TAGS, _MAX_TAG_BYTES = 16, 1024

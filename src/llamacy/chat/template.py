@@ -15,6 +15,7 @@ from llamacy.chat import budget
 from llamacy.chat.continuation import cut_after_final_message, mark_final_message
 from llamacy.chat.plain import Plain, short
 from llamacy.chat.sandbox import Refusal, environment
+from llamacy.chat.tool_definitions import KeptTools
 from llamacy.chat.traits import TemplateTraits, probe
 from llamacy.errors import ChatTemplateError, ChatTemplateLimitError
 
@@ -248,6 +249,8 @@ def _chat(messages: Any, plain: Plain, keep_null: bool) -> list[dict[str, Any]]:
 def _dicts(values: Any, what: str, plain: Plain) -> list[dict[str, Any]] | None:
     if values is None:
         return None
+    if isinstance(values, KeptTools):
+        return values.copied(plain)
     if not isinstance(values, (list, tuple)):
         raise TypeError(f"{what} must be a list, not {type(values).__name__}")
     copied = [plain.copy(value, f"{what}[{index}]") for index, value in enumerate(values)]

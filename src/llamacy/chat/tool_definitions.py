@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import marshal
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -56,6 +57,79 @@ def normalise_tools(tools: Any) -> list[dict[str, Any]]:
         places[name] = index
         made.append(definition)
     return made
+
+
+class KeptTools(tuple[dict[str, Any], ...]):
+    """Definitions that `normalise_tools` returned, for many prompts; a template gets a copy, which is soon made.
+
+    Attributes
+    ----------
+    data
+        What equal definitions have in common, and others haven't.
+    n_items, n_bytes
+        What a copy counts, see `Plain`.
+
+    Thread safety: immutable, as long as nobody changes a definition; any number of threads.
+    """
+
+    data: bytes
+    n_items: int
+    n_bytes: int
+
+    def __new__(cls, tools: list[dict[str, Any]]) -> KeptTools:
+        self = super().__new__(cls, tools)
+        plain = Plain()
+        plain.copy(tools, "tools")
+        self.n_items, self.n_bytes = plain.n_items, plain.n_bytes
+        self.data = marshal.dumps(tools, 2)
+        return self
+
+    def copied(self, plain: Plain) -> list[dict[str, Any]]:
+        """Return new definitions, and let `plain` count them."""
+        plain.n_items += self.n_items
+        plain.n_bytes += self.n_bytes
+        made: list[dict[str, Any]] = marshal.loads(self.data)
+        return made
+
+
+def kept_tools(tools: Any) -> KeptTools:
+    """Return what `normalise_tools` returns; tools that a request had lately need no work.
+
+    Parameters
+    ----------
+    tools
+        The tools of a request, or None.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As for `normalise_tools`.
+
+    Thread safety
+    -------------
+    May be called by several threads at once.
+    """
+    if tools is None:
+        return _NO_TOOLS
+    try:
+        # parts that are referred to twice are written once, so this is quick whatever the tools are
+        key = marshal.dumps(tools, 4)
+    except ValueError:
+        key = b""  # there is something in them that is no plain data
+    found = _kept.pop(key, None)
+    if found is None:
+        found = KeptTools(normalise_tools(tools))
+    if 0 < len(key) <= _MAX_KEY:
+        while len(_kept) >= _MAX_KEPT:
+            _kept.pop(next(iter(_kept), b""), None)
+        _kept[key] = found
+    return found
+
+
+_NO_TOOLS = KeptTools([])
+_MAX_KEPT, _MAX_KEY = 32, 1 << 20
+# the least lately used first
+_kept: dict[bytes, KeptTools] = {}
 
 
 def _tool(tool: Any, where: str) -> dict[str, Any]:

@@ -61,6 +61,8 @@ class DiskStore(Store[str]):
     CheckpointError
         It can't be read, or isn't a directory.
 
+    Pickled is where it is, not what it holds.
+
     Thread safety: may be used by several threads, and by several processes, which see what others stored.
     """
 
@@ -76,6 +78,9 @@ class DiskStore(Store[str]):
             self._refresh()
             for file in list_abandoned(self._directory):
                 remove_file(file.path)
+
+    def __reduce__(self) -> tuple[type[DiskStore], tuple[str, int]]:
+        return type(self), (str(self._directory), self.capacity_bytes)
 
     @property
     def directory(self) -> Path:

@@ -6,7 +6,6 @@ import functools
 import json
 import os
 import threading
-import uuid
 from collections.abc import Iterator, Mapping
 from hashlib import blake2b
 from pathlib import Path
@@ -205,7 +204,7 @@ def _model_facts(model: Model) -> dict[str, Value]:
 def _weights_identity(model: Model) -> str:
     files = files_of(model)
     if not files:
-        return f"object {uuid.uuid4().hex}"
+        return f"object {os.urandom(16).hex()}"
     return "-".join(_file_identity(path) for path in files)
 
 
@@ -252,7 +251,7 @@ def _blocks(n_bytes: int) -> list[int]:
 
 
 def _adapter_identity(adapter: LoraAdapter) -> str:
-    return f"object {uuid.uuid4().hex}" if adapter.path is None else _file_identity(adapter.path)
+    return f"object {os.urandom(16).hex()}" if adapter.path is None else _file_identity(adapter.path)
 
 
 def _control_vector_identity(vector: ControlVector) -> str:

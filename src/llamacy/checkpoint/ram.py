@@ -15,11 +15,16 @@ class RamStore(Store[Snapshot]):
     capacity_bytes : int
         What the snapshots may take together; the least recently used ones go first.
 
+    Pickled is its capacity, not what it holds.
+
     Thread safety: may be used by several threads.
     """
 
     def __init__(self, capacity_bytes: int = 2 << 30) -> None:
         super().__init__(capacity_bytes)
+
+    def __reduce__(self) -> tuple[type[RamStore], tuple[int]]:
+        return type(self), (self.capacity_bytes,)
 
     def _size(self, snapshot: Snapshot) -> int:
         return snapshot.n_bytes

@@ -8,8 +8,9 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from llamacy.checkpoint.fingerprint import Fingerprint, context_fingerprint
+from llamacy.checkpoint.memory_kind import checked_memory
 from llamacy.checkpoint.prefix import MEDIA_ELEMENTS, Prefix
-from llamacy.checkpoint.snapshot import Restored, checked_memory, checked_positions, checked_seq, last_positions
+from llamacy.checkpoint.snapshot import Restored, checked_positions, checked_seq, last_positions
 from llamacy.checkpoint.trie import Trie
 from llamacy.errors import CheckpointError, ClosedError, MemoryOperationError, StaleCheckpointError, StateError
 from llamacy.types import StateFlags
@@ -127,8 +128,9 @@ class Registry:
     @property
     def n_bytes(self) -> int:
         """Bytes that the checkpoints take in host memory; copies of a sequence share the state."""
-        states = {id(checkpoint._data): len(checkpoint._data) for checkpoint in self._used}
-        return sum(states.values()) + sum(checkpoint.prefix.n_bytes for checkpoint in self._used)
+        held = list(self._used)  # another thread may ask while checkpoints come and go
+        states = {id(checkpoint._data): len(checkpoint._data) for checkpoint in held}
+        return sum(states.values()) + sum(checkpoint.prefix.n_bytes for checkpoint in held)
 
     @property
     def closed(self) -> bool:

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from llamacy.checkpoint.fingerprint import Fingerprint, context_fingerprint
+from llamacy.checkpoint.memory_kind import can_cut, checked_memory
 from llamacy.checkpoint.prefix import Media, Prefix
 from llamacy.errors import (
     CheckpointError,
-    ClosedError,
     CorruptCheckpointError,
     IncompatibleCheckpointError,
     MemoryOperationError,
@@ -278,25 +278,6 @@ class Snapshot:
                 "create the context with a larger n_ctx; nothing was changed"
             )
         return n
-
-
-def can_cut(context: Context) -> bool:
-    """Return whether a restored sequence can be cut back to any earlier position.
-
-    That is so for attention without a window. Recurrent state goes on from where it was saved only; so does a sliding
-    window, also with ``swa_full``: llama.cpp saves no cells beyond the window.
-    """
-    return checked_memory(context).kind == "attention"
-
-
-def checked_memory(context: Context) -> Memory:
-    """Return the memory of an open context that has one; raise `ClosedError` or `CheckpointError` otherwise."""
-    if context.closed:
-        raise ClosedError("the context is closed")
-    memory = context.memory
-    if memory is None:
-        raise CheckpointError("a model of this kind has no memory, so there is no state to keep")
-    return memory
 
 
 def checked_seq(memory: Memory, seq_id: int) -> None:

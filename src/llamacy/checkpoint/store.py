@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from llamacy.checkpoint.fingerprint import Fingerprint, context_fingerprint
 from llamacy.checkpoint.index import Entry, Index
+from llamacy.checkpoint.memory_kind import can_cut
 from llamacy.checkpoint.prefix import Prefix
-from llamacy.checkpoint.snapshot import Restored, Snapshot, can_cut
+from llamacy.checkpoint.snapshot import Restored, Snapshot
 from llamacy.checkpoint.stats import StoreStats
 from llamacy.errors import ClosedError
 

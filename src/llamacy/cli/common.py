@@ -16,6 +16,7 @@ from typing import Any
 from llamacy.errors import LlamacyError
 
 DEFAULT_MODEL = "smollm2-135m"
+DEFAULT_EMBEDDING_MODEL = "all-minilm-l6-v2"
 
 EXIT_ERROR = 1
 EXIT_INTERRUPTED = 130
@@ -89,17 +90,17 @@ def number(low: float, high: float = math.inf) -> Callable[[str], float]:
     return convert
 
 
-def add_model_option(parser: argparse.ArgumentParser) -> None:
+def add_model_option(parser: argparse.ArgumentParser, default: str = DEFAULT_MODEL) -> None:
     """Add `--model`, as resolved by `resolve_model`."""
     parser.add_argument(
         "-m",
         "--model",
         metavar="MODEL",
-        help=f"GGUF file, or the name of a starter model (default: {DEFAULT_MODEL}, fetched on first use)",
+        help=f"GGUF file, or the name of a starter model (default: {default}, fetched on first use)",
     )
 
 
-def resolve_model(model: str | None) -> Path:
+def resolve_model(model: str | None, default: str = DEFAULT_MODEL) -> Path:
     """Return the file that `--model` means; the default starter model is fetched when it isn't there.
 
     Raises
@@ -110,7 +111,7 @@ def resolve_model(model: str | None) -> Path:
     """
     from llamacy import starter
 
-    name = model or DEFAULT_MODEL
+    name = model or default
     if model is not None and (Path(model).exists() or all(model != known.name for known in starter.starters())):
         path = Path(model)
         if path.is_dir():

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from llamacy import __version__
-from llamacy.cli import bench, cache, chat, devices, generate, info, pull, quantize, tokenize
+from llamacy.cli import bench, cache, chat, devices, embed, generate, info, pull, quantize, rerank, tokenize
 from llamacy.cli.common import (
     EXIT_BROKEN_PIPE,
     EXIT_ERROR,
@@ -26,7 +26,7 @@ from llamacy.cli.common import (
 )
 from llamacy.errors import LlamacyError
 
-_COMMANDS = (chat, generate, pull, info, tokenize, quantize, bench, devices, cache)
+_COMMANDS = (chat, generate, embed, rerank, pull, info, tokenize, quantize, bench, devices, cache)
 
 
 def build_parser() -> argparse.ArgumentParser:

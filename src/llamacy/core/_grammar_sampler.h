@@ -9,6 +9,7 @@
 
 #include "llama.h"
 #include "_grammar_matcher.h"
+#include "_reasoning_watch.h"
 
 #include <algorithm>
 #include <cmath>
@@ -23,10 +24,10 @@
 
 namespace llamacy {
 
-enum grammar_verdict { GRAMMAR_ALLOWED, GRAMMAR_REFUSED, GRAMMAR_BROKEN, GRAMMAR_TRIGGER_TOO_LATE };
+enum grammar_verdict { GRAMMAR_ALLOWED, GRAMMAR_REFUSED, GRAMMAR_BROKEN };
 
-// Text that is kept while no trigger was seen: at least TAIL of the last bytes, at most WINDOW. Patterns that look at
-// where the text begins need all of it and get LIMIT.
+// Text that is kept while no trigger was seen: at least TAIL of the last bytes, at most WINDOW; where a pattern looks at
+// the beginning of the text all of it, up to LIMIT.
 enum : size_t { TRIGGER_TAIL = 512, TRIGGER_WINDOW = 1024, TRIGGER_LIMIT = 65536, TRIGGER_STATES = 4096 };
 
 struct grammar_trigger {
@@ -34,6 +35,7 @@ struct grammar_trigger {
     std::string literal;          // the pattern is nothing but this text
     bool        whole = false;    // ^…$: try to match all text first
     bool        prefixed = false; // begins with "anything" or ^, so that no later start needs a try
+    bool        anchored = false; // begins with ^, so that it needs the beginning of the text
 };
 
 struct grammar_config {
@@ -48,6 +50,7 @@ struct grammar_config {
     grammar_program              program;             // the rules, when no token rule is among them
     std::shared_ptr<token_tree>  tree;
     bool                         windowed = true;     // no pattern looks at where the text begins
+    reasoning_tags               reasoning;           // no trigger counts within it
     std::vector<grammar_trigger> triggers;
     std::vector<llama_token>     trigger_tokens;
 };
@@ -64,8 +67,13 @@ struct grammar_state {
     bool                                  broken = false;
     utf8_state                            utf8;    // where in a character the text that the grammar took ends
     std::unique_ptr<grammar_matcher>      matcher; // where that text ends, or nothing when it can't tell
-    std::string                           buffer; // text since the last reset, while a trigger is awaited
+    std::string                           buffer; // the end of the text, while a trigger is awaited
     std::vector<std::pair<llama_token, size_t>> pieces; // its tokens, with their lengths
+    size_t                                begin = 0;   // where in it triggers may stand
+    bool                                  cut = false; // the text began before that
+    reasoning_watch                       watch;
+    reasoning_watch                       watch_after; // with the token that was checked last
+    reasoning_outside                     outside;     // what the watch found in it
 
     // what the last check found out, so that accept doesn't do the work again
     llama_token checked = LLAMA_TOKEN_NULL;
@@ -93,9 +101,6 @@ inline void grammar_add_trigger(grammar_config & config, const std::string & pat
             const char escaped = pattern[++i];
             if (std::strchr(".^$|()*+?[]{}\\/-", escaped) == nullptr) {
                 plain = false;
-                if (!in_class && (escaped == 'b' || escaped == 'B')) {
-                    config.windowed = false;
-                }
             }
             literal += escaped;
         } else if (in_class) {
@@ -145,31 +150,40 @@ inline void grammar_add_trigger(grammar_config & config, const std::string & pat
     trigger.regex    = std::regex(pattern, flags);
     trigger.literal  = plain ? literal : std::string();
     trigger.whole    = pattern.size() > 1 && pattern.front() == '^' && pattern.back() == '$';
-    trigger.prefixed = !alternatives && (pattern[0] == '^' || pattern.compare(0, 7, "[\\s\\S]*") == 0);
+    trigger.anchored = !alternatives && pattern[0] == '^';
+    trigger.prefixed = trigger.anchored || (!alternatives && pattern.compare(0, 7, "[\\s\\S]*") == 0);
     config.triggers.push_back(std::move(trigger));
 }
 
-// Where in the text the first pattern that matches hands over to the grammar, and where its match begins; else npos.
-inline size_t grammar_find_trigger(const grammar_config & config, const std::string & text, size_t & match_begin) {
+// Where in the text the first pattern that matches hands over to the grammar; else npos. In its first `n_known` bytes there
+// is none. Of a text that was cut, the first byte is what came before.
+inline size_t grammar_find_trigger(const grammar_config & config, const std::string & text, size_t n_known, bool cut) {
+    auto common = std::regex_constants::match_default;
+    if (cut) {
+        common = std::regex_constants::match_prev_avail | std::regex_constants::match_not_bol;
+    }
+    const auto begin = text.begin() + (cut && !text.empty());
     for (const auto & trigger : config.triggers) {
         if (!trigger.literal.empty()) {
-            match_begin = text.find(trigger.literal);
-            if (match_begin != std::string::npos) {
-                return match_begin;
+            const size_t found = text.find(trigger.literal, n_known - std::min(n_known, trigger.literal.size() - 1));
+            if (found != std::string::npos) {
+                return found;
             }
             continue;
         }
+        if (cut && trigger.anchored) {
+            continue;
+        }
         std::smatch match;
-        const auto flags = trigger.prefixed ? std::regex_constants::match_continuous : std::regex_constants::match_default;
-        if ((trigger.whole && std::regex_match(text, match, trigger.regex)) ||
-                std::regex_search(text, match, trigger.regex, flags)) {
-            match_begin = match.position(0);
+        const auto flags = trigger.prefixed ? common | std::regex_constants::match_continuous : common;
+        if ((trigger.whole && !cut && std::regex_match(text, match, trigger.regex)) ||
+                std::regex_search(begin, text.end(), match, trigger.regex, flags)) {
             for (size_t i = 1; i < match.size(); ++i) {
                 if (match.length(i) > 0) {
-                    return match.position(i);
+                    return match[i].first - text.begin();
                 }
             }
-            return match_begin;
+            return match[0].first - text.begin();
         }
     }
     return std::string::npos;
@@ -262,16 +276,48 @@ inline sampler_ptr grammar_replay(const grammar_state & state,
     return native;
 }
 
+// Where the grammar begins in the text that ends with the last piece in the buffer, or npos.
+inline size_t grammar_begin(grammar_state & state, llama_token token) {
+    const auto & config = *state.config;
+    const size_t n_before = state.buffer.size() - state.piece.size();
+    size_t begin = state.begin, end = std::string::npos;
+    bool   cut = state.cut;
+    if (!config.reasoning.ends.empty()) {
+        const reasoning_outside outside = state.outside = state.watch_after.read(config.reasoning, state.piece);
+        if (outside.begin == std::string::npos) {
+            return std::string::npos;
+        }
+        if (outside.begin > 0 || state.watch.inside) {
+            begin = n_before + outside.begin;
+            cut = false;
+        }
+        end = outside.end;
+    }
+    if (contains(config.trigger_tokens, token) && begin <= n_before && !state.watch_after.inside) {
+        return n_before;
+    }
+    if (config.triggers.empty()) {
+        return std::string::npos;
+    }
+    if (begin == 0 && end == std::string::npos) {
+        return grammar_find_trigger(config, state.buffer, n_before, cut);
+    }
+    const size_t n = end == std::string::npos ? end : std::max(n_before + end, begin) - begin;
+    const size_t n_known = n_before - std::min(n_before, begin);
+    const size_t found = grammar_find_trigger(config, state.buffer.substr(begin, n), n_known, cut);
+    return found == std::string::npos ? found : begin + found;
+}
+
 // What comes of a token while a trigger is awaited; with `begin`, make the grammar that begins with it.
 inline grammar_verdict grammar_check_trigger(grammar_state & state, llama_token token, bool begin) {
-    const auto & config = *state.config;
-    state.piece = token_piece(config.vocab, token);
+    state.checked = LLAMA_TOKEN_NULL;
+    state.piece = token_piece(state.config->vocab, token);
     const size_t n_before = state.buffer.size();
-    size_t match_begin = 0, start = n_before;
     state.buffer += state.piece;
-    if (!contains(config.trigger_tokens, token)) {
-        start = grammar_find_trigger(config, state.buffer, match_begin);
+    if (!state.config->reasoning.ends.empty()) {
+        state.watch_after = state.watch;
     }
+    const size_t start = grammar_begin(state, token);
     grammar_verdict verdict = GRAMMAR_ALLOWED;
     if (start != std::string::npos) {
         state.pieces.emplace_back(token, state.piece.size());
@@ -286,11 +332,46 @@ inline grammar_verdict grammar_check_trigger(grammar_state & state, llama_token 
             state.after = std::move(after);
             state.taken = state.buffer.substr(start);
         }
-    } else if (!config.windowed && state.buffer.size() > TRIGGER_LIMIT) {
-        verdict = GRAMMAR_TRIGGER_TOO_LATE;
     }
     state.buffer.resize(n_before);
     return verdict;
+}
+
+// Keep the text of a token that triggers nothing.
+inline void grammar_wait(grammar_state & state, llama_token token) {
+    const auto & config = *state.config;
+    if (!config.reasoning.ends.empty()) {
+        const bool was_inside = state.watch.inside;
+        const reasoning_outside outside = state.outside;
+        std::swap(state.watch, state.watch_after);
+        if (state.watch.inside || was_inside || outside.begin > 0) {
+            state.buffer.clear();
+            state.pieces.clear();
+            state.begin = 0;
+            state.cut = false;
+        }
+        if (state.watch.inside) {
+            return;
+        }
+        if ((was_inside || outside.begin > 0) && !config.triggers.empty()) {
+            state.begin = outside.begin;
+        }
+    }
+    if (config.triggers.empty()) {
+        return;
+    }
+    state.buffer += state.piece;
+    state.pieces.emplace_back(token, state.piece.size());
+    if (state.buffer.size() > (config.windowed || state.cut ? TRIGGER_WINDOW : TRIGGER_LIMIT)) {
+        size_t cut = 0, n = 0;
+        while (n < state.pieces.size() && state.buffer.size() - cut - state.pieces[n].second > TRIGGER_TAIL) {
+            cut += state.pieces[n++].second;
+        }
+        state.buffer.erase(0, cut);
+        state.pieces.erase(state.pieces.begin(), state.pieces.begin() + n);
+        state.cut = state.cut || cut > state.begin;
+        state.begin -= std::min(cut, state.begin);
+    }
 }
 
 inline grammar_verdict grammar_check(grammar_state & state, llama_token token) {
@@ -300,9 +381,8 @@ inline grammar_verdict grammar_check(grammar_state & state, llama_token token) {
         return GRAMMAR_BROKEN;
     }
     if (state.awaiting) {
-        const grammar_verdict verdict = grammar_check_trigger(state, token, true);
-        if (verdict != GRAMMAR_ALLOWED) {
-            return verdict;
+        if (grammar_check_trigger(state, token, true) != GRAMMAR_ALLOWED) {
+            return GRAMMAR_REFUSED;
         }
     } else {
         state.piece = token_piece(state.config->vocab, token);
@@ -353,17 +433,8 @@ inline void grammar_accept(grammar_state & state, llama_token token) {
             grammar_read(state, state.piece);
         }
         state.broken = false;
-    } else if (!state.config->triggers.empty()) {
-        state.buffer += state.piece;
-        state.pieces.emplace_back(token, state.piece.size());
-        if (state.config->windowed && state.buffer.size() > TRIGGER_WINDOW) {
-            size_t cut = 0, n = 0;
-            while (n < state.pieces.size() && state.buffer.size() - cut - state.pieces[n].second >= TRIGGER_TAIL) {
-                cut += state.pieces[n++].second;
-            }
-            state.buffer.erase(0, cut);
-            state.pieces.erase(state.pieces.begin(), state.pieces.begin() + n);
-        }
+    } else {
+        grammar_wait(state, token);
     }
 }
 
@@ -380,6 +451,9 @@ inline void grammar_reset(grammar_state & state) {
     state.after.reset();
     state.buffer.clear();
     state.pieces.clear();
+    state.begin = 0;
+    state.cut   = false;
+    state.watch.reset(state.config->reasoning);
 }
 
 inline grammar_state & grammar_of(const llama_sampler * sampler) {
@@ -402,6 +476,9 @@ inline llama_sampler * grammar_clone(const llama_sampler * sampler) {
     }
     state->buffer   = source.buffer;
     state->pieces   = source.pieces;
+    state->begin    = source.begin;
+    state->cut      = source.cut;
+    state->watch    = source.watch;
     llama_sampler * result = llama_sampler_init(grammar_interface(), state.get());
     state.release();
     return result;

@@ -10,7 +10,7 @@ from llamacy.core._callback cimport has_stashed, raise_stashed, stash_exception
 from llamacy.core._status cimport native_error
 from llamacy.core.gguf cimport Gguf, gguf_handle, gguf_hold, gguf_let_go
 from llamacy.core.log cimport log_begin
-from llamacy.core.params cimport ModelParams
+from llamacy.core.params cimport ModelParams, kv_overrides_new
 from llamacy.native cimport ggml as c_ggml
 from llamacy.native cimport ggml_backend as c_backend
 from llamacy.native cimport llama as c_llama
@@ -18,6 +18,7 @@ from llamacy.native cimport llama as c_llama
 import os
 
 from llamacy.core import model_checks
+from llamacy.core.wordpiece import wordpiece_overrides
 from llamacy.errors import LoadCancelledError, ModelFormatError, ModelLoadError, ModelNotFoundError
 from llamacy.types import GgmlType
 
@@ -40,6 +41,7 @@ cdef llama_model* model_load(object source, object set_tensor, ModelParams param
     cdef c_llama.llama_model_params c = (<c_llama.llama_model_params*>params._c)[0]
     cdef c_llama.llama_model* model
     cdef _Load load = _Load()
+    cdef void* overrides = NULL
     load.progress = params.progress_callback
     load.set_tensor = set_tensor
     c.progress_callback = _on_progress
@@ -47,15 +49,22 @@ cdef llama_model* model_load(object source, object set_tensor, ModelParams param
     model_checks.check(
         source, kv_overrides=params.values["kv_overrides"], vocab_only=params.values["vocab_only"]
     )
+    own = wordpiece_overrides(source, params.values["kv_overrides"])
+    if own is not None:
+        overrides = kv_overrides_new(own)
+        c.kv_overrides = <c_llama.llama_model_kv_override*>overrides
     log_begin()
-    if isinstance(source, Gguf):
-        model = _load_user(source, &c, load)
-    elif isinstance(source, str):
-        model = _load_path(source, &c)
-    elif isinstance(source, list):
-        model = _load_splits(source, &c)
-    else:
-        model = _load_file(source, &c)
+    try:
+        if isinstance(source, Gguf):
+            model = _load_user(source, &c, load)
+        elif isinstance(source, str):
+            model = _load_path(source, &c)
+        elif isinstance(source, list):
+            model = _load_splits(source, &c)
+        else:
+            model = _load_file(source, &c)
+    finally:
+        free(overrides)  # llama.cpp has copied them
     try:
         raise_stashed()
     except BaseException:

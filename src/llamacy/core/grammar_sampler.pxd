@@ -6,7 +6,7 @@ from llamacy.native.handles cimport llama_sampler
 
 
 cdef llama_sampler* grammar_sampler_new(
-    Vocab vocab, bytes text, bytes root, object patterns, object tokens, object spelled
+    Vocab vocab, bytes text, bytes root, object patterns, object tokens, object reasoning, object spelled
 ) except NULL
 cdef int grammar_sampler_verdict(llama_sampler* sampler, int32_t token) except -1 nogil
 cdef bint grammar_verdict_is_refusal(int verdict) noexcept nogil

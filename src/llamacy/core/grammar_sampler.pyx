@@ -37,6 +37,13 @@ cdef extern from "_token_tree.h" namespace "llamacy" nogil:
     cppclass token_tree:
         token_tree(const c_llama.llama_vocab* vocab)
 
+cdef extern from "_reasoning_watch.h" namespace "llamacy" nogil:
+    cppclass reasoning_tags:
+        vector[string] starts
+        vector[string] ends
+        cbool begun
+        cbool anywhere
+
 cdef extern from "_grammar_sampler.h" namespace "llamacy" nogil:
     cppclass grammar_config:
         const c_llama.llama_vocab* vocab
@@ -49,12 +56,12 @@ cdef extern from "_grammar_sampler.h" namespace "llamacy" nogil:
         c_llama.llama_token end
         vector[c_llama.llama_token] rule_tokens
         shared_ptr[token_tree] tree
+        reasoning_tags reasoning
         vector[c_llama.llama_token] trigger_tokens
     cppclass grammar_state:
         cbool awaiting
     int GRAMMAR_REFUSED
     int GRAMMAR_BROKEN
-    int GRAMMAR_TRIGGER_TOO_LATE
     void grammar_add_trigger(grammar_config& config, const string& pattern) except +
     llama_sampler* grammar_new(shared_ptr[grammar_config] config) except +
     grammar_state& grammar_of(const llama_sampler* sampler)
@@ -85,11 +92,12 @@ cdef shared_ptr[token_tree] _tree_of(Model model, const c_llama.llama_vocab* voc
 
 
 cdef llama_sampler* grammar_sampler_new(
-    Vocab vocab, bytes text, bytes root, object patterns, object tokens, object spelled
+    Vocab vocab, bytes text, bytes root, object patterns, object tokens, object reasoning, object spelled
 ) except NULL:
     """Make a grammar sampler; a lazy one when there are patterns (bytes) or tokens that trigger it.
 
-    `spelled` has the special tokens that stand for their spelling, or is None when all do.
+    `reasoning` is None, or a `ReasoningTags` in which no trigger counts. `spelled` has the special tokens that stand
+    for their spelling, or is None when all do.
     """
     cdef shared_ptr[grammar_config] config = make_shared[grammar_config]()
     cdef grammar_config* c = config.get()
@@ -113,6 +121,14 @@ cdef llama_sampler* grammar_sampler_new(
         for token in tokens:
             c.trigger_tokens.push_back(token)
             c.spelled.push_back(token)
+    if reasoning is not None:
+        for tag in reasoning.start:
+            # white space before a tag is skipped
+            c.reasoning.starts.push_back((tag if reasoning.anywhere else tag.lstrip()).encode())
+        for tag in reasoning.end:
+            c.reasoning.ends.push_back(tag.encode())
+        c.reasoning.begun = reasoning.is_open
+        c.reasoning.anywhere = reasoning.anywhere
     log_begin()
     try:
         with nogil:
@@ -164,9 +180,4 @@ cdef int32_t grammar_sampler_top(
 cdef int grammar_raise(int verdict, int32_t token) except -1:
     if verdict == GRAMMAR_BROKEN:
         raise GrammarError("the grammar failed at an earlier token; reset the sampler")
-    if verdict == GRAMMAR_TRIGGER_TOO_LATE:
-        raise GrammarError(
-            "no trigger in 65536 bytes; patterns with ^ or \\b look at all text, leave these out to search in its end "
-            "only"
-        )
     raise GrammarError(f"the grammar does not allow token {token} here; the sampler is unchanged")

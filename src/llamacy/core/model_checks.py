@@ -131,6 +131,22 @@ def check(source: StrPath | Gguf, *, kv_overrides: Mapping[str, Any] | None = No
     _check_missing(facts)
 
 
+def tokenizer_model(source: StrPath | Sequence[StrPath] | BinaryIO | Gguf) -> str | None:
+    """Return which tokenizer a model says that it has, or None when it says nothing; `source` is as for `check`."""
+    if isinstance(source, Gguf):
+        value = source.metadata.get("tokenizer.ggml.model")
+    else:
+        header = (
+            _header(os.fsdecode(source))
+            if isinstance(source, (str, bytes, os.PathLike))
+            else _header(os.fsdecode(source[0]))
+            if isinstance(source, Sequence)
+            else _header_of_file(source, source.tell())
+        )
+        value = None if header is None else header.values.get("tokenizer.ggml.model")
+    return value if isinstance(value, str) else None
+
+
 def _facts(source: StrPath | Sequence[StrPath] | BinaryIO | Gguf) -> _Facts | None:
     if isinstance(source, Gguf):
         return _Facts(repr(source), _metadata(source), {})

@@ -3,7 +3,7 @@ from typing import Any
 
 from llamacy.core.sampler_base import SamplerBase
 from llamacy.core.vocab import Vocab
-from llamacy.types import AnyBuffer
+from llamacy.types import AnyBuffer, ReasoningTags
 
 __all__ = ["Sampler"]
 
@@ -45,6 +45,7 @@ class Sampler(SamplerBase):
         *,
         trigger_patterns: Iterable[str] = (),
         trigger_tokens: Iterable[int] = (),
+        reasoning: ReasoningTags | None = None,
         special: bool | Iterable[int] = True,
     ) -> Sampler: ...
     @staticmethod

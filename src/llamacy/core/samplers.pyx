@@ -19,6 +19,7 @@ from llamacy.core.vocab cimport Vocab, vocab_handle
 from llamacy.native cimport llama as c_llama
 
 from llamacy.errors import GrammarError, SamplerError
+from llamacy.types import ReasoningTags
 
 __all__ = ["Sampler"]
 
@@ -249,7 +250,7 @@ cdef class Sampler(SamplerBase):
     @staticmethod
     def grammar_lazy(
         Vocab vocab not None, str grammar_str not None, str grammar_root not None="root", *, trigger_patterns=(),
-        trigger_tokens=(), special=True,
+        trigger_tokens=(), reasoning=None, special=True,
     ):
         """Rule out candidates that don't fit a grammar, from a trigger on.
 
@@ -259,10 +260,13 @@ cdef class Sampler(SamplerBase):
             As for `grammar`.
         trigger_patterns : sequence of str
             Regular expressions (ECMAScript, without back-references). They are searched in the last 512 to 1,024 bytes
-            of the accepted text, or in all of it, up to 65,536 bytes, when one looks at its beginning (``^``, ``\\b``).
-            The grammar begins with the first group that matched something, or with the match.
+            of the accepted text, and while one looks at its beginning (``^``) in all of it, up to 65,536 bytes; what is
+            after that is no beginning. The grammar begins with the first group that matched something, or with the
+            match.
         trigger_tokens : sequence of int
             Tokens that trigger the grammar, which begins with them.
+        reasoning : ReasoningTags, optional
+            No trigger counts within reasoning, and ``^`` is where it has ended.
         special
             As for `grammar`.
 
@@ -279,7 +283,9 @@ cdef class Sampler(SamplerBase):
         tokens = tuple([_token(token, vocab.n_tokens) for token in trigger_tokens])
         if not patterns and not tokens:
             raise ValueError("a lazy grammar needs trigger_patterns or trigger_tokens")
-        return _grammar(vocab, "grammar_lazy", grammar_str, grammar_root, patterns, tokens, special)
+        if reasoning is not None and not isinstance(reasoning, ReasoningTags):
+            raise TypeError(f"reasoning must be a ReasoningTags, not {reasoning!r:.60}")
+        return _grammar(vocab, "grammar_lazy", grammar_str, grammar_root, patterns, tokens, special, reasoning)
 
     @staticmethod
     def penalties(
@@ -489,7 +495,7 @@ cdef class Sampler(SamplerBase):
                 sampler_release(self)
 
 
-cdef _grammar(Vocab vocab, str kind, str text, str root, patterns, tokens, special):
+cdef _grammar(Vocab vocab, str kind, str text, str root, patterns, tokens, special, reasoning=None):
     _text_vocab(vocab)
     spelled = None if special is True else tuple([_token(token, vocab.n_tokens) for token in special or ()])
     values = {"grammar_str": text, "grammar_root": root, "special": special if isinstance(special, bool) else spelled}
@@ -505,11 +511,12 @@ cdef _grammar(Vocab vocab, str kind, str text, str root, patterns, tokens, speci
                 raise GrammarError("a trigger pattern must not be empty or contain a NUL character")
         values["trigger_patterns"] = patterns
         values["trigger_tokens"] = tokens
+        values["reasoning"] = reasoning
     model_use(vocab._model)
     try:
         return sampler_wrap(
-            grammar_sampler_new(vocab, c_text, c_root, c_patterns, tokens, spelled), kind, values, vocab.n_tokens,
-            vocab._model)
+            grammar_sampler_new(vocab, c_text, c_root, c_patterns, tokens, reasoning, spelled), kind, values,
+            vocab.n_tokens, vocab._model)
     finally:
         model_unuse(vocab._model)
 

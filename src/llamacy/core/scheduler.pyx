@@ -115,6 +115,7 @@ cdef class Scheduler:
     def reset(self, Sequence sequence not None):
         """Empty a sequence and its part of the memory."""
         _check_idle(self)
+        _unmix(sequence)
         _forget(self, sequence)
         sequence_truncate(sequence, 0)
 
@@ -193,6 +194,7 @@ cdef class Scheduler:
         cdef const int32_t[::1] tokens
         memory = self.context.memory
         _check_idle(self)
+        _unmix(sequence)
         _see_others(self)
         n_edits = self.context._n_edits
         try:
@@ -236,6 +238,7 @@ cdef class Scheduler:
         _check_idle(self)
         if tokens.shape[0] > sequence.capacity:
             sequence.extend(tokens)  # raises
+        _unmix(sequence)
         n = min(self.common(sequence, tokens), <int>tokens.shape[0] - 1)
         if n <= 0 or not self.cut(sequence, n):
             self.reset(sequence)
@@ -245,6 +248,7 @@ cdef class Scheduler:
 
     def settle(self, Sequence sequence not None):
         """Drop the pending tokens of a sequence: it holds what is in the memory."""
+        _unmix(sequence)
         sequence_truncate(sequence, sequence._n_past)
 
     def copy(self, Sequence source not None, Sequence target not None):
@@ -261,6 +265,42 @@ cdef class Scheduler:
             self._n_edits = self.context._n_edits
         sequence_copy(target, source)
         target._basis = source._basis
+
+    def set_adapters(self, adapters, sequences=()):
+        """Let the context apply these LoRA adapters from the next step on, while some sequences keep what they hold.
+
+        More tokens can follow theirs, computed with the new adapters, until they are settled: from then on they hold
+        no more than what the adapters before have computed. When the memory loses these tokens in between, steps raise
+        `MemoryOperationError`, as nothing can compute them anew. All other sequences are computed anew, unless these
+        adapters have computed what they hold.
+
+        Parameters
+        ----------
+        adapters : sequence of (LoraAdapter, float)
+            As for `Context.set_adapters_lora`.
+        sequences : iterable of Sequence
+            Those that keep what they hold, where it was computed with the adapters of until now.
+
+        Raises
+        ------
+        AdapterError, ClosedError
+            As for `Context.set_adapters_lora`; nothing was changed.
+        """
+        cdef Sequence sequence
+        cdef tuple pairs = tuple(adapters)
+        _check_idle(self)
+        _see_others(self)
+        if pairs == tuple(self.context._adapters):
+            return
+        keeping = [sequence for sequence in sequences if sequence._basis == self._basis]
+        self.context.set_adapters_lora(pairs)
+        _see_others(self)
+        for sequence in keeping:
+            if sequence._basis_before is None:
+                sequence._basis_before = sequence._basis
+            sequence._basis = self._basis
+            sequence._n_sound = min(sequence._n_sound, sequence._n_past)
+            sequence._n_before = sequence._n_past
 
     def set_timeout(self, timeout_s):
         """Abort the steps that still run after so many seconds from now; None for no limit.
@@ -372,6 +412,11 @@ cdef int _step(Scheduler self) except -1:
         for sequence in self._sequences:
             if sequence._basis is not self._basis:
                 _check_basis(self, sequence)
+            if sequence._n_past < sequence._n_before:
+                raise MemoryOperationError(
+                    f"the memory has lost the first {sequence._n_before} tokens of a sequence, which were computed "
+                    "with other adapters than those of now; make the request again"
+                )
         _fill(self)
         if self._abort:
             raise DecodeAbortedError("the step was aborted before it began", status=2)
@@ -501,6 +546,14 @@ cdef bint _make_room(Scheduler self) except -1:
             sequence_truncate(sequence, 0)
             return True
     return False
+
+
+cdef void _unmix(Sequence sequence) noexcept:
+    """Let the adapters of now be those that have computed what is sound of a sequence."""
+    if sequence._basis_before is not None:
+        sequence._basis = sequence._basis_before
+        sequence._basis_before = None
+        sequence._n_before = 0
 
 
 cdef int _check_basis(Scheduler self, Sequence sequence) except -1:

@@ -44,6 +44,9 @@ cdef class Sequence:
     cdef int _first_row                 # batch index of its first token in the batch
     cdef int _row                       # batch index of the row to sample, or -1
     cdef int32_t _sampled               # token that the step gave, or -1
+    # where the adapters were changed for what is new (Scheduler.set_adapters)
+    cdef int _n_before                  # tokens that only the adapters from before can compute, or 0
+    cdef object _basis_before           # what the first of these were computed with, or None
 
 
 # Begin to generate: forget what was generated before. Tokens of the vocabulary end it, and so does the limit.

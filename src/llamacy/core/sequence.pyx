@@ -275,6 +275,7 @@ cdef void sequence_drop(Sequence self, int first, int n) noexcept nogil:
     memmove(self._tokens + first, self._tokens + first + n, (self._n_tokens - first - n) * sizeof(int32_t))
     self._n_tokens -= n
     self._n_past -= n
+    self._n_before = min(self._n_before, max(first, self._n_before - n))
     self.n_shifted += n
     # those behind the gap were computed with what was in it
     self._n_sound = min(self._n_sound, first)
@@ -296,5 +297,7 @@ cdef int sequence_copy(Sequence self, Sequence source) except -1:
     self._n_tokens = source._n_tokens
     self._n_past = source._n_past
     self._n_sound = source._n_sound
+    self._n_before = source._n_before
+    self._basis_before = source._basis_before
     self._sampled = -1
     return 0

@@ -12,6 +12,7 @@ from llamacy.core._status cimport raise_closed
 from llamacy.core.model cimport model_unuse, model_use
 from llamacy.native cimport llama as c_llama
 
+from llamacy.core.wordpiece import ACCENTS_KEY, LOWERCASE_KEY, normalize_wordpiece
 from llamacy.errors import TokenizeError
 from llamacy.types import TokenAttr, VocabType
 
@@ -52,7 +53,8 @@ cdef class Vocab:
         Parameters
         ----------
         text : str or bytes-like
-            Bytes are taken as they are, valid UTF-8 or not.
+            Bytes are taken as they are, valid UTF-8 or not. For BERT's tokenizer (type WPM) the text is first made what
+            it would be in training, see `llamacy.core.wordpiece`.
         add_special : bool
             Add the tokens (BOS, EOS, …) that the model wants around a text.
         parse_special : bool
@@ -73,7 +75,7 @@ cdef class Vocab:
         cdef Py_buffer view
         cdef array tokens
         cdef int32_t n
-        data = _encode(text)
+        data = _encode(self, text)
         _check_special(self, add_special)
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         try:
@@ -119,7 +121,7 @@ cdef class Vocab:
         cdef Py_buffer view
         cdef int32_t n
         cdef int32_t size = <int32_t>min(out.shape[0], INT_MAX)
-        data = _encode(text)
+        data = _encode(self, text)
         _check_special(self, add_special)
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         try:
@@ -373,7 +375,12 @@ cdef int32_t vocab_piece(Vocab self, int32_t token, char* buffer, int32_t size, 
     return c_llama.llama_token_to_piece(vocab, token, buffer, size, 0, special)
 
 
-cdef object _encode(object text):
+cdef object _encode(Vocab self, object text):
+    if c_llama.llama_vocab_type(vocab_handle(self)) == c_llama.LLAMA_VOCAB_TYPE_WPM:
+        if not isinstance(text, str):
+            # this tokenizer leaves out what is no character
+            text = str(memoryview(text).cast("B"), "utf-8", "replace")
+        text = normalize_wordpiece(text, _strips_accents(self))
     if isinstance(text, str):
         try:
             return text.encode()
@@ -382,6 +389,18 @@ cdef object _encode(object text):
                 f"the text has a lone surrogate at index {error.start}; pass bytes if it is not meant as Unicode"
             ) from None
     return text
+
+
+cdef bint _strips_accents(Vocab self) except -1:
+    """Say whether the model wants its texts without accents, by what the caller has overridden and the file says."""
+    cdef char[8] value
+    given = self._model.params.values["kv_overrides"] or {}
+    for key in (ACCENTS_KEY, LOWERCASE_KEY):
+        if key in given:
+            return bool(given[key])
+        if c_llama.llama_model_meta_val_str(self._model._ptr, key.encode(), value, sizeof(value)) >= 0:
+            return value[0] == b"t"
+    return True
 
 
 cdef object _token_array(object tokens):

@@ -12,6 +12,7 @@ from llamacy.generate.options import SamplingOptions
 
 if TYPE_CHECKING:
     from llamacy.core.logits_function import LogitsFunction
+    from llamacy.generate.adapters import LoraScales
     from llamacy.generate.sampling_arguments import FurtherSamplingArguments, SamplingArguments
     from llamacy.grammar import Grammar
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
         timeout_s: float | None
         cache_prompt: bool
         truncate_prompt: bool
+        lora: LoraScales | None
 
     class RequestArguments(_RequestArguments, FurtherSamplingArguments, total=False):
         """Keyword arguments that every completion takes beside those in its signature."""
@@ -79,6 +81,9 @@ class RequestOptions:
         a whole, which False asks for; nothing of the request is stored then.
     truncate_prompt
         Leave out the middle of a prompt that is too long.
+    lora
+        The LoRA adapters to apply, by name, with their scales; no other one is applied. None for those that are applied
+        by default. Also a list of dicts with `name` and `scale` (1 by default).
     """
 
     grammar: Grammar | None = None
@@ -88,6 +93,7 @@ class RequestOptions:
     timeout_s: float | None = None
     cache_prompt: bool = True
     truncate_prompt: bool = False
+    lora: LoraScales | None = None
 
     def __post_init__(self) -> None:
         if self.grammar_first and self.grammar is None:
@@ -98,6 +104,8 @@ class RequestOptions:
 
 _REQUEST = frozenset(field.name for field in fields(RequestOptions))
 _SAMPLING = frozenset(SamplingOptions.names())
+# as forks of llama-cpp-python spell them
+_SPELLINGS = {"active_loras": "lora"}
 
 
 def split_arguments(arguments: Mapping[str, Any], known: Iterable[str] = ()) -> tuple[RequestOptions, SamplingOptions]:
@@ -113,8 +121,9 @@ def split_arguments(arguments: Mapping[str, Any], known: Iterable[str] = ()) -> 
     Raises
     ------
     TypeError
-        There is no such option.
+        There is no such option, or it is given under two names.
     """
+    arguments = renamed(arguments, _SPELLINGS)
     request = {name: value for name, value in arguments.items() if name in _REQUEST}
     sampling = {name: value for name, value in arguments.items() if name not in _REQUEST}
     for name in sampling:

@@ -11,17 +11,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from llamacy.checkpoint.disk import DiskStore
-from llamacy.checkpoint.prefix import Prefix
-from llamacy.checkpoint.ram import RamStore
-from llamacy.checkpoint.registry import Registry, pauses
-from llamacy.checkpoint.snapshot import Snapshot, can_cut
-from llamacy.checkpoint.store import Store
-from llamacy.errors import CheckpointError
+from llamacy import checkpoint
+from llamacy.checkpoint.memory_kind import can_cut
+from llamacy.errors import CheckpointError, ClosedError
 from llamacy.generate.arguments import checked_count
 
 if TYPE_CHECKING:
-    from llamacy.checkpoint.stats import StoreStats
+    from llamacy.checkpoint import Registry, Snapshot, Store, StoreStats
     from llamacy.core.scheduler import Scheduler
     from llamacy.core.sequence import Sequence
     from llamacy.types import StrPath
@@ -114,7 +110,7 @@ class PromptCache:
         self._stats = CacheStats()
         self._registry: Registry | None = None
         if options.n_most and context.memory is not None and not can_cut(context):
-            self._registry = Registry(
+            self._registry = checkpoint.Registry(
                 context, n_most=options.n_most, n_bytes_most=_CHECKPOINT_BYTES, on_device=options.on_device
             )
 
@@ -168,7 +164,9 @@ class PromptCache:
             return []
         borders = [n for n, token in enumerate(prompt, 1) if self._is_end(token)]
         chosen: list[int] = []
-        for place in reversed(pauses(Prefix(prompt), n_held, interval=self._interval, borders=borders)):
+        for place in reversed(
+            checkpoint.pauses(checkpoint.Prefix(prompt), n_held, interval=self._interval, borders=borders)
+        ):
             if not chosen or chosen[-1] - place >= _LEAST_APART:
                 chosen.append(place)
         return chosen[self._n_most - 1 :: -1]
@@ -181,7 +179,7 @@ class PromptCache:
 
     def keep(self, sequence: Sequence) -> None:
         """Store what a sequence holds, which has nothing pending."""
-        if self.store is not None and self._scheduler.holds(sequence):
+        if self.store is not None and self._is_sound(sequence):
             with self._noting("store_s", "the state was not stored"):
                 self.store.put(self.snapshot(sequence), can_cut=can_cut(self._context))
 
@@ -191,9 +189,20 @@ class PromptCache:
         Raises
         ------
         CheckpointError
-            It holds nothing, or can't be saved.
+            As for `check_savable`; or llama.cpp can't save it now.
         """
-        return Snapshot.take(self._context, sequence.tokens, seq_id=sequence.seq_id)
+        self.check_savable(sequence)
+        return checkpoint.Snapshot.take(self._context, sequence.tokens, seq_id=sequence.seq_id)
+
+    def check_savable(self, sequence: Sequence) -> None:
+        """Raise `CheckpointError` when what a sequence holds is nothing, or not what its tokens say."""
+        if not sequence.n_past:
+            raise CheckpointError("there is nothing to save: the sequence is empty")
+        if not self._is_sound(sequence):
+            raise CheckpointError(
+                "the sequence can't be saved: it was shifted, or somebody else has used the context since, or other "
+                "adapters were set"
+            )
 
     def restore(self, sequence: Sequence, snapshot: Snapshot, n_tokens: int | None = None) -> None:
         """Let a sequence hold a snapshot, or the beginning of it.
@@ -210,6 +219,10 @@ class PromptCache:
 
         self._scheduler.replace(sequence, restored)
 
+    def _is_sound(self, sequence: Sequence) -> bool:
+        """Return whether the memory holds what the tokens of a sequence say, as it would be computed now."""
+        return 0 < self._scheduler.common(sequence, sequence.tokens) == sequence.n_past
+
     def _live(self, sequence: Sequence, prompt: array[int]) -> int:
         """Return how many tokens of a prompt the memory has, if it can be cut there."""
         return min(self._scheduler.common(sequence, prompt), len(prompt) - 1)
@@ -224,7 +237,7 @@ class PromptCache:
         return n
 
     def _restore_stored(self, store: Store[Any], sequence: Sequence, prompt: array[int], n_least: int) -> int:
-        hit = store.find(self._context, Prefix(prompt), n_least=n_least)
+        hit = store.find(self._context, checkpoint.Prefix(prompt), n_least=n_least)
         if hit is None:
             return 0
         n = hit.n_elements
@@ -242,15 +255,15 @@ class PromptCache:
     def _from_checkpoint(self, sequence: Sequence, prompt: array[int], n_live: int) -> int:
         """Go back to a checkpoint, or to what the store has when that is more; return how many tokens are held."""
         registry = self._registry
-        checkpoint = None if registry is None or not n_live else registry.find(sequence.seq_id, prompt)
-        n = 0 if checkpoint is None else checkpoint.n_positions
+        latest = None if registry is None or not n_live else registry.find(sequence.seq_id, prompt)
+        n = 0 if latest is None else latest.n_positions
         found = self._from_store(sequence, prompt, n) if n_live else 0
         if found:
             return found
         back = 0
-        if registry is not None and checkpoint is not None and checkpoint.valid:
+        if registry is not None and latest is not None and latest.valid:
             with self._noting("restore_s", "a checkpoint was not used"):
-                self._scheduler.replace(sequence, lambda: prompt[: registry.restore(checkpoint).n_elements])
+                self._scheduler.replace(sequence, lambda: prompt[: registry.restore(latest).n_elements])
                 back = n
         if not back:
             self._scheduler.reset(sequence)
@@ -263,9 +276,9 @@ class PromptCache:
         start = time.perf_counter()
         try:
             yield
-        except CheckpointError as error:
+        except (CheckpointError, ClosedError) as error:
             self._stats.n_failed += 1
-            _logger.warning("%s: %s", consequence, error)
+            _logger.warning("%s: %s", consequence, str(error))  # not the error, which holds all that led to it
         finally:
             setattr(self._stats, name, getattr(self._stats, name) + time.perf_counter() - start)
 
@@ -282,12 +295,12 @@ def as_snapshot(state: Snapshot | StrPath | bytes) -> Snapshot:
     TypeError
         It is none of these.
     """
-    if isinstance(state, Snapshot):
+    if isinstance(state, checkpoint.Snapshot):
         return state
     if isinstance(state, bytes | bytearray | memoryview):
-        return Snapshot.from_bytes(bytes(state))
+        return checkpoint.Snapshot.from_bytes(bytes(state))
     if isinstance(state, str | os.PathLike):
-        return Snapshot.load(state)
+        return checkpoint.Snapshot.load(state)
     raise TypeError(
         f"a state is what save_state() returned, its bytes, or the path of a file, not {type(state).__name__}"
     )
@@ -306,13 +319,13 @@ def as_store(cache: Cache) -> Store[Any] | None:
     if cache is None or cache is False:
         return None
     if cache is True:
-        return RamStore()
-    if isinstance(cache, Store):
+        return checkpoint.RamStore()
+    if isinstance(cache, checkpoint.Store):
         return cache
     if isinstance(cache, int):
-        return RamStore(cache)
+        return checkpoint.RamStore(cache)
     if isinstance(cache, str | os.PathLike):
-        return DiskStore(cache)
+        return checkpoint.DiskStore(cache)
     raise TypeError(
         "cache must be a number of bytes, the path of a directory, True, or a store of llamacy.checkpoint, not "
         f"{type(cache).__name__}"

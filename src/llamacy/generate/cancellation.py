@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, TypeVar
-
-if TYPE_CHECKING:
-    from llamacy.generate.slots import Slots
+from typing import Protocol, TypeVar
 
 _Item = TypeVar("_Item")
+
+
+class Cancellable(Protocol):
+    """Where a request runs that can be cancelled."""
+
+    def abort(self, cancellation: Cancellation, /) -> bool:
+        """Abort the request that has this cancellation; return whether it runs."""
 
 
 class Cancellation:
@@ -30,7 +34,7 @@ class Cancellation:
 
     def __init__(self) -> None:
         self.cancelled = False
-        self.slots: Slots | None = None
+        self.slots: Cancellable | None = None
 
     def run(self, function: Callable[[], _Item]) -> _Item:
         """Call a function; the request that it makes is the one that can be cancelled."""

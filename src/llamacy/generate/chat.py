@@ -16,11 +16,13 @@ from llamacy.generate.complete import checked_logprobs
 from llamacy.generate.formats import format_grammar
 from llamacy.generate.logprobs import LogprobWriter
 from llamacy.generate.prompts import prompt_tokens
-from llamacy.generate.tools import ToolChoice, answer_grammar, call_grammar
+from llamacy.generate.tools import OneCall, ToolChoice, answer_grammar, call_grammar
 
 if TYPE_CHECKING:
     from llamacy.chat.output.format import OutputFormat
+    from llamacy.chat.output.parser import OutputParser
     from llamacy.chat.template import ChatTemplate
+    from llamacy.chat.tool_definitions import KeptTools
     from llamacy.generate.engine import Engine
     from llamacy.generate.options import SamplingOptions
     from llamacy.generate.run import Run
@@ -116,14 +118,14 @@ class ChatRequest:
         request: RequestOptions,
         options: SamplingOptions,
     ) -> None:
-        from llamacy.chat.tool_definitions import normalise_tools
+        from llamacy.chat.tool_definitions import kept_tools
 
         checked_count("n", arguments.n)
         n_logprobs = _n_logprobs(arguments)
         legacy = arguments.functions is not None
         if legacy and arguments.tools is not None:
             raise TypeError("tools and functions mean the same; give tools only")
-        tools = normalise_tools(arguments.functions if legacy else arguments.tools)
+        tools = kept_tools(arguments.functions if legacy else arguments.tools)
         choice = ToolChoice(tools, arguments.function_call if legacy else arguments.tool_choice)
         template = templates.template(for_tools=bool(tools))
         output = _output_format(template)
@@ -149,20 +151,25 @@ class ChatRequest:
         )
         vocab = engine.vocab
         self.run: Run = engine.run(jobs, lambda: TextAssembler(vocab, stops, spelled=markers), request.timeout_s)
+
+        def parser() -> OutputParser:
+            return output.parser(
+                choice.callable,
+                parse_tools=choice.enabled,
+                reasoning=arguments.reasoning_format,
+                prompt_suffix=suffix,
+            )
+
+        one_call = choice.enabled and not arguments.parallel_tool_calls
+        if one_call and not choice.required:
+            # before its trigger a grammar holds nothing back, and a call may begin in other ways
+            for one in self.run.choices:
+                one.limit = OneCall(parser())
         self.writer = ChatWriter(
             self.run,
             model_name or engine.model_name,
-            parsers=[
-                output.parser(
-                    choice.callable,
-                    parse_tools=choice.enabled,
-                    reasoning=arguments.reasoning_format,
-                    prompt_suffix=suffix,
-                )
-                if parses
-                else None
-                for _ in jobs
-            ],
+            parsers=[parser() if parses else None for _ in jobs],
+            one_call=one_call,
             logprobs=None if n_logprobs is None else LogprobWriter(vocab),
             legacy=legacy,
             n_truncated=len(tokens) - len(kept),
@@ -173,7 +180,7 @@ def _rendered(
     template: ChatTemplate,
     output: OutputFormat,
     messages: Sequence[Any],
-    tools: list[dict[str, Any]],
+    tools: KeptTools,
     choice: ToolChoice,
     arguments: ChatArguments,
 ) -> str:
@@ -196,7 +203,7 @@ def _rendered(
     shown = tool_messages(messages, template, output, choice.callable if choice.enabled else ())
     normalised = normalise_messages(shown, template)
 
-    def render(tools: list[dict[str, Any]]) -> str:
+    def render(tools: Sequence[dict[str, Any]]) -> str:
         return template.render(
             normalised,
             tools=tools or None,
@@ -214,7 +221,7 @@ def _rendered(
     except ChatTemplateError:
         # some templates need a description of each tool
         described = [{**tool, "function": {"description": "", **tool["function"]}} for tool in tools]
-        if described == tools:
+        if described == list(tools):
             raise
         return render(described)
 
@@ -266,8 +273,7 @@ def _grammar(
         return None
     # a function that is named is called once
     parallel = arguments.parallel_tool_calls and not choice.named
-    tools = json.dumps([choice.callable, choice.required, parallel] if choice.enabled else None, default=repr)
-    key = (template.source, suffix[-64:], answer, tools)
+    key = (template.source, suffix[-64:], answer, (choice.key, parallel) if choice.enabled else None)
     cached = _grammars.get(key)
     if cached is None:
         if answer is not None:
@@ -281,7 +287,7 @@ def _grammar(
     return cached[0]
 
 
-_grammars: dict[tuple[str, str, Grammar | None, str], tuple[Grammar | None]] = {}
+_grammars: dict[tuple[Any, ...], tuple[Grammar | None]] = {}
 
 
 def _with_thinking(options: SamplingOptions, output: OutputFormat, suffix: str) -> SamplingOptions:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Generator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from llamacy.generate import responses
@@ -29,6 +30,8 @@ class ChatWriter:
         Name that the response shows.
     parsers
         For each choice, what tells content, reasoning and calls apart, or None: all is content.
+    one_call
+        The first call is told, and no other.
     logprobs
         Writes log-probabilities, or None.
     legacy
@@ -43,12 +46,14 @@ class ChatWriter:
         model_name: str,
         *,
         parsers: Sequence[OutputParser | None],
+        one_call: bool,
         logprobs: LogprobWriter | None,
         legacy: bool,
         n_truncated: int = 0,
     ) -> None:
         self._run = run
         self._parsers = parsers
+        self._one_call = one_call
         self._logprobs = logprobs
         self._legacy = legacy
         self._n_truncated = n_truncated
@@ -92,7 +97,7 @@ class ChatWriter:
         with `usage_apart` it has no choice.
         """
         streams = [
-            _Stream(choice.index, parser, self._legacy)
+            _Stream(choice.index, parser, one_call=self._one_call, legacy=self._legacy)
             for choice, parser in zip(self._run.choices, self._parsers, strict=True)
         ]
         head = {**self._head, "object": "chat.completion.chunk"}
@@ -101,8 +106,10 @@ class ChatWriter:
             stream = streams[choice.index]
             if numbers:
                 stream.entries += self._entries(choice, numbers)
-            if text and stream.begun and (content := stream.content_of(text)):
+            if text and stream.begun and (content := stream.content_of(text)) is not None:
                 # what most pieces are, without all that the others need
+                if not content:
+                    continue
                 delta = {"content": content}
                 if self._logprobs is None:
                     item = {"index": stream.index, "delta": delta, "logprobs": None, "finish_reason": None}
@@ -145,6 +152,8 @@ class ChatWriter:
         from llamacy.chat.output.events import ParsedMessage
 
         parsed = ParsedMessage.of([*parser.feed(text), *parser.finish()])
+        if self._one_call:
+            parsed = replace(parsed, tool_calls=parsed.tool_calls[:1])
         return _message(parsed, legacy=self._legacy), bool(parsed.tool_calls)
 
     def _finish_reason(self, choice: Choice, *, has_calls: bool) -> str | None:
@@ -168,13 +177,14 @@ class _Stream:
         asked.
     """
 
-    def __init__(self, index: int, parser: OutputParser | None, legacy: bool) -> None:
+    def __init__(self, index: int, parser: OutputParser | None, *, one_call: bool, legacy: bool) -> None:
         self.index = index
         self.has_calls = False
         self.entries: list[responses.ChatTokenLogprob] = []
         self.begun = False
         self.content_of: Callable[[str], str | None] = str if parser is None else parser.content_of
         self._parser = parser
+        self._one_call = one_call
         self._legacy = legacy
 
     def deltas(self, text: str | None) -> Generator[dict[str, Any], None, None]:
@@ -196,6 +206,8 @@ class _Stream:
             yield {"content": event.text}
         elif isinstance(event, events.ReasoningDelta):
             yield {"reasoning_content": event.text}
+        elif self._one_call and event.index:
+            return
         elif isinstance(event, events.ToolCallStart):
             self.has_calls = True
             function = {"name": event.name, "arguments": ""}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import repeat
 from typing import TYPE_CHECKING
 
@@ -35,6 +35,8 @@ class Choice:
         Tokens so far.
     stop
         Stop string that ended the text, or None.
+    limit
+        None, or asked about each piece of text: whether it ends the text. May be set.
     """
 
     def __init__(self, index: int, job: Job, assembler: TextAssembler) -> None:
@@ -43,6 +45,7 @@ class Choice:
         self._assembler = assembler
         self._stream: TokenStream | None = None
         self._aborted = False
+        self.limit: Callable[[str], bool] | None = None
         # where in the text the tokens lie that have not gone out: their number, and the end of each in bytes
         self._waiting: deque[tuple[int, int]] = deque()
         self._n_noted = 0
@@ -71,9 +74,12 @@ class Choice:
         the piece in which its last byte goes out; of those that a stop string cut off, none is.
         """
         self._stream = stream
+        pieces: Iterator[tuple[Choice, str, range]]
         if self.job.logprobs is not None:
-            return self._noted_pieces(stream)
-        return zip(repeat(self), TextStream(stream, self._assembler), repeat(_NONE))
+            pieces = self._noted_pieces(stream)
+        else:
+            pieces = zip(repeat(self), TextStream(stream, self._assembler), repeat(_NONE))
+        return pieces if self.limit is None else self._limited(pieces, stream, self.limit)
 
     def abort(self) -> tuple[Choice, str, range]:
         """End it, and return the last piece."""
@@ -82,6 +88,14 @@ class Choice:
             if self._stream is not None:
                 self._stream.finish("abort")
         return self, self._assembler.finish(), self._taken(whole=True)
+
+    def _limited(
+        self, pieces: Iterator[tuple[Choice, str, range]], stream: TokenStream, is_last: Callable[[str], bool]
+    ) -> Iterator[tuple[Choice, str, range]]:
+        for piece in pieces:
+            if is_last(piece[1]):
+                stream.finish("stop")
+            yield piece
 
     def _noted_pieces(self, stream: TokenStream) -> Iterator[tuple[Choice, str, range]]:
         assembler, waiting = self._assembler, self._waiting

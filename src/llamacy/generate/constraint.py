@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 # the end of the text that is always kept while a trigger is awaited (_grammar_sampler.h)
 _MAX_WORD_BYTES = 512
-_FIELDS = ("text", "root", "lazy", "trigger_patterns", "trigger_words", "trigger_tokens")
+_FIELDS = ("text", "root", "lazy", "trigger_patterns", "trigger_words", "trigger_tokens", "reasoning")
 
 
 def grammar_sampler(grammar: Any, vocab: Vocab, *, spelled: Iterable[int] = ()) -> Sampler:
@@ -60,6 +60,7 @@ def grammar_sampler(grammar: Any, vocab: Vocab, *, spelled: Iterable[int] = ()) 
         grammar.root,
         trigger_patterns=[*words, *grammar.trigger_patterns],
         trigger_tokens=grammar.trigger_tokens,
+        reasoning=grammar.reasoning,
         special=spelled,
     )
 

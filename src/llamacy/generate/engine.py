@@ -22,6 +22,7 @@ from llamacy.generate.slots import Slots
 if TYPE_CHECKING:
     from llamacy.core.context import Context
     from llamacy.core.text import TextAssembler
+    from llamacy.generate.adapters import Adapters
     from llamacy.generate.arguments import RequestOptions
     from llamacy.generate.cache import CheckpointOptions
     from llamacy.generate.options import SamplingOptions
@@ -47,6 +48,8 @@ class Engine:
         Tokens at the beginning that stay then; -1 for the whole prompt.
     checkpoints
         Which ones are taken of a memory that can't be cut.
+    adapters
+        LoRA adapters that requests may ask for.
 
     Raises
     ------
@@ -57,7 +60,14 @@ class Engine:
     """
 
     def __init__(
-        self, context: Context, capacity: int, *, context_shift: bool, n_keep: int, checkpoints: CheckpointOptions
+        self,
+        context: Context,
+        capacity: int,
+        *,
+        context_shift: bool,
+        n_keep: int,
+        checkpoints: CheckpointOptions,
+        adapters: Adapters,
     ) -> None:
         checked_count("n_keep", n_keep, least=-1)
         if context_shift and capacity < 2:
@@ -68,6 +78,7 @@ class Engine:
         self.vocab = context.model.vocab
         self.model_name = context.model.name or Path(context.model.path or "").name
         self.slots = Slots(context, capacity, checkpoints)
+        self._adapters = adapters
         self._context_shift = context_shift
         self._model_length = context.model.n_ctx_train
         self._n_keep = n_keep
@@ -116,6 +127,8 @@ class Engine:
         ------
         TypeError, ValueError
             `max_tokens` is no count, a callback can't be called, or there are fewer tokens than `n_logprobs`.
+        AdapterError
+            The request asks for an adapter that it can't have.
         """
         if n_logprobs is not None and n_logprobs > self.vocab.n_tokens:
             raise ValueError(f"{n_logprobs} tokens can't be told at each place: the model has {self.vocab.n_tokens}")
@@ -128,6 +141,7 @@ class Engine:
         if not self._context_shift:
             n_most = max(min(n_most, room), 0)
         scores = LogprobRecord(n_logprobs or 0) if score_prompt else None
+        applied = self._adapters.applied(request.lora, prompt)
         callbacks = processors(request.logits_processor), criteria(request.stopping_criteria)
         return [
             Job(
@@ -142,6 +156,7 @@ class Engine:
                 prompt_logprobs=scores,
                 cache_prompt=request.cache_prompt,
                 n_keep=self._kept(prompt) if self._context_shift else None,
+                applied=applied,
             )
             for index in range(n)
         ]

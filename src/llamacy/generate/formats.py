@@ -20,7 +20,7 @@ def format_grammar(response_format: Any) -> Grammar | None:
         None, a `Grammar`, or one of ``{"type": "text"}``, ``{"type": "json_object"}`` (also with a ``"schema"``),
         ``{"type": "json_schema", "json_schema": {"schema": …}}``, ``{"type": "regex", "pattern": …}``,
         ``{"type": "grammar", "grammar": …}``; of these, the last two are not OpenAI's. A class of pydantic, or its
-        like, is a JSON schema.
+        like, is a JSON schema. With ``"strict": False`` beside a schema, what of it can't be enforced is left out.
 
     Raises
     ------
@@ -28,7 +28,14 @@ def format_grammar(response_format: Any) -> Grammar | None:
         It is no such thing.
     GrammarError
         The schema, pattern or grammar can't be used.
+
+    Warns
+    -----
+    SchemaRelaxedWarning
+        Something of a schema was left out.
     """
+    if response_format is None:
+        return None
     from llamacy.grammar import Grammar
 
     kind, value = _kind(response_format)
@@ -38,6 +45,8 @@ def format_grammar(response_format: Any) -> Grammar | None:
         return Grammar.from_regex(value)
     if kind == "schema":
         return Grammar.from_json_schema(value)
+    if kind == "relaxed":
+        return Grammar.from_json_schema(value, strict=False)
     return value if isinstance(value, Grammar) else Grammar.from_string(value)
 
 
@@ -45,8 +54,6 @@ def _kind(response_format: Any) -> tuple[str, Any]:
     """Return which kind of form it is, and its schema, pattern or grammar."""
     from llamacy.grammar import Grammar
 
-    if response_format is None:
-        return "text", None
     if isinstance(response_format, Grammar):
         return "grammar", response_format
     if hasattr(response_format, "model_json_schema"):
@@ -68,7 +75,10 @@ def _kind(response_format: Any) -> tuple[str, Any]:
                 'response_format of type "json_schema" needs its schema: {"type": "json_schema", "json_schema": '
                 '{"name": …, "schema": {…}}}'
             )
-        return "schema", inner["schema"]
+        strict = inner.get("strict")
+        if strict is not None and not isinstance(strict, bool):
+            raise TypeError(f"strict of a json_schema must be True or False, not {strict!r:.60}")
+        return "relaxed" if strict is False else "schema", inner["schema"]
     if kind == "regex":
         return "regex", _text(response_format, "pattern", "regex")
     if kind == "grammar":

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from array import array
 
     from llamacy.core.logprobs import LogprobRecord
+    from llamacy.generate.adapters import Applied
     from llamacy.generate.options import SamplingOptions
     from llamacy.grammar import Grammar
 
@@ -37,6 +38,8 @@ class Job:
         Keep what the memory has of the prompt.
     n_keep
         Tokens that stay when a full context is shifted; None: it isn't.
+    applied
+        LoRA adapters that it is computed with; None leaves alone what the context applies.
 
     Attributes
     ----------
@@ -56,6 +59,7 @@ class Job:
     prompt_logprobs: LogprobRecord | None = None
     cache_prompt: bool = True
     n_keep: int | None = None
+    applied: Applied | None = None
     n_cached: int = field(default=0, init=False)
 
     @property

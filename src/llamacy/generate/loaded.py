@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, BinaryIO
 
-from llamacy.core.adapter import LoraAdapter
 from llamacy.core.context import Context
 from llamacy.core.model import Model
 from llamacy.core.params import ContextParams
+from llamacy.errors import ClosedError, InUseError
+from llamacy.generate.adapters import Adapters, Lora, control_vector, several
 from llamacy.generate.names import raise_unknown
 from llamacy.generate.spellings import SPELLINGS, translated
 
 if TYPE_CHECKING:
+    from llamacy.core.control_vector import ControlVector
     from llamacy.core.threadpool import ThreadPool
     from llamacy.types import StrPath
 
@@ -54,7 +58,7 @@ class LoadedModel:
         model_path: StrPath | Model,
         *,
         n_ctx: int | None,
-        lora_path: StrPath | None,
+        lora_path: StrPath | Sequence[StrPath | tuple[StrPath, float]] | None,
         lora_scale: float,
         params: dict[str, Any],
     ) -> None:
@@ -73,21 +77,30 @@ class LoadedModel:
         else:
             self._model, self._owns_model = Model(model_path, **model_params), True
         try:
-            n_ctx_train = self._model.n_ctx_train
-            n_ctx = min(n_ctx_train, _DEFAULT_N_CTX) if n_ctx is None else n_ctx or n_ctx_train
-            self._context = Context(self._model, n_ctx=n_ctx, **params)
+            self._context, self._n_ctx = self._make_context(n_ctx, params)
         except BaseException:
             self._close_model()
             raise
-        self._n_ctx = min(n_ctx, self._context.n_ctx_seq)
         self._vocab = self._model.vocab
-        if lora_path is not None:
-            try:
-                self._context.set_adapters_lora([(LoraAdapter(self._model, lora_path), lora_scale)])
-            except BaseException:
-                self._context.close()
-                self._close_model()
-                raise
+        self._adapters = Adapters(self._model, self._contexts)
+        self._control_vector: ControlVector | None = None
+        try:
+            for path, scale in several(lora_path, lora_scale):
+                self._adapters.load(path, scale=scale)
+            self._context.set_adapters_lora(self._adapters.pairs(None))
+        except BaseException:
+            for context in self._contexts():
+                context.close()
+            self._adapters.close()
+            self._close_model()
+            raise
+
+    def _make_context(self, n_ctx: int | None, params: dict[str, Any]) -> tuple[Context, int]:
+        """Return the context to compute in, and how many tokens a request may have."""
+        n_ctx_train = self._model.n_ctx_train
+        n_ctx = min(n_ctx_train, _DEFAULT_N_CTX) if n_ctx is None else n_ctx or n_ctx_train
+        context = Context(self._model, n_ctx=n_ctx, **params)
+        return context, min(n_ctx, context.n_ctx_seq)
 
     # what it is made of
 
@@ -120,9 +133,10 @@ class LoadedModel:
         return self._model.n_vocab
 
     def __repr__(self) -> str:
+        name = type(self).__name__
         if self.closed:
-            return "<Llama closed>"
-        return f"<Llama {self._model.description!r} n_ctx={self._n_ctx}>"
+            return f"<{name} closed>"
+        return f"<{name} {self._model.description!r} n_ctx={self._n_ctx}>"
 
     # text and tokens
 
@@ -161,6 +175,132 @@ class LoadedModel:
             An id is not in the vocabulary.
         """
         return self._vocab.detokenize(tokens, unparse_special=special)
+
+    # adapters
+
+    @property
+    def loras(self) -> Mapping[str, Lora]:
+        """LoRA adapters that are loaded, by name, as of now."""
+        return self._adapters.loaded
+
+    def load_lora(self, path: StrPath | BinaryIO, *, name: str | None = None, scale: float = 1.0) -> str:
+        """Load a LoRA adapter.
+
+        Parameters
+        ----------
+        path
+            A GGUF file made by llama.cpp's ``convert_lora_to_gguf.py``, or an open binary file that has one.
+        name
+            What requests call it; the name of the file without its ending by default.
+        scale
+            How strongly requests apply it that have no option `lora`; with 0 only those that ask for it apply it.
+
+        Returns
+        -------
+        str
+            The name.
+
+        Raises
+        ------
+        AdapterError
+            There is no such file, it is not a LoRA adapter, it does not fit the model, an adapter of that name is
+            loaded already, or the scale is not finite.
+
+        Thread safety: any thread; a request that runs goes on as it began.
+        """
+        if self.closed:
+            raise ClosedError(f"this {type(self).__name__} is closed")
+        return self._adapters.load(path, name, scale)
+
+    def unload_lora(self, name: str) -> None:
+        """Free a LoRA adapter.
+
+        Raises
+        ------
+        AdapterError
+            There is none of that name.
+        InUseError
+            A request that runs applies it, or a context that is not this object's.
+        """
+        self._adapters.find(name)
+        with self._changing(lambda: self._adapters.is_applied(name)):
+            self._adapters.unload(name)
+
+    def set_lora_scale(self, name: str, scale: float) -> None:
+        """Set how strongly requests that have no option `lora` apply an adapter from now on.
+
+        Raises
+        ------
+        AdapterError
+            There is none of that name, or the scale is not finite.
+        """
+        self._adapters.set_scale(name, scale)
+
+    def set_control_vector(
+        self, vector: StrPath | Any | None, scale: float = 1.0, layers: tuple[int, int] | None = None
+    ) -> None:
+        """Add a control vector to what all requests compute from now on, in place of the one before.
+
+        Parameters
+        ----------
+        vector
+            A GGUF file, a `ControlVector`, or directions of shape (n_layers, n_embd), whose first row belongs to layer
+            1; None for none.
+        scale
+            What to multiply it by.
+        layers
+            The first and the last layer that it is applied to; all that it has directions for by default.
+
+        Raises
+        ------
+        AdapterError
+            It does not fit the model, or a number is not finite; nothing was changed.
+        InUseError
+            A request runs.
+        """
+        made = None if vector is None else control_vector(vector, scale, layers)
+        with self._changing(lambda: True):
+            self._context.set_adapter_cvec(made)
+            self._control_vector = made
+
+    def clear_control_vector(self) -> None:
+        """Add no control vector any more.
+
+        Raises
+        ------
+        InUseError
+            A request runs.
+        """
+        self.set_control_vector(None)
+
+    def _contexts(self) -> list[Context]:
+        """Return the contexts of the model."""
+        return [self._context]
+
+    def _works(self) -> list[tuple[threading.RLock, Callable[[], bool]]]:
+        """Return what computes on the model: the lock that it holds, and whether it holds it for a request."""
+        return []
+
+    @contextlib.contextmanager
+    def _changing(self, concerns: Callable[[], bool]) -> Iterator[None]:
+        """Keep requests from running while something is changed.
+
+        Raises
+        ------
+        InUseError
+            A request runs, and it concerns that one.
+        """
+        with contextlib.ExitStack() as stack:
+            busy = False
+            for lock, runs in self._works():
+                if lock.acquire(blocking=False):
+                    stack.callback(lock.release)
+                    busy |= runs()
+                else:
+                    busy = True
+            if busy and concerns():
+                raise InUseError("a request that runs computes with it; read or close its stream, or abort() it first")
+            yield
 
     # threads
 

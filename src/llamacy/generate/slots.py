@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from llamacy.checkpoint.snapshot import can_cut
+from llamacy.checkpoint.memory_kind import can_cut
 from llamacy.core.scheduler import Scheduler
 from llamacy.core.sequence import Sequence as _Sequence
 from llamacy.core.stream import TokenStream
@@ -16,8 +16,8 @@ from llamacy.errors import (
     ConcurrentUseError,
     ContextLengthError,
     InUseError,
+    InvalidBatchError,
     MemoryOperationError,
-    StateError,
 )
 from llamacy.generate.cache import PromptCache
 from llamacy.generate.constraint import grammar_sampler
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from llamacy.checkpoint.store import Store
     from llamacy.core.context import Context
     from llamacy.core.sampler import SamplerChain
+    from llamacy.generate.adapters import Applied, Pairs
     from llamacy.generate.cache import CheckpointOptions
     from llamacy.generate.cancellation import Cancellation
     from llamacy.generate.job import Job
@@ -79,9 +80,14 @@ class Slots:
         """Tokens that prompt and completion may have together."""
         return self._sequences[0].capacity
 
+    @property
+    def in_use(self) -> bool:
+        """Whether a request has sequences, be it that it waits for its stream to be read."""
+        return bool(self._in_use)
+
     def n_fitting(self, jobs: Sequence[Job]) -> int:
         """Return how many of these jobs, from the first on, can run at once; it is at least one."""
-        n_most = min(len(jobs), len(self._sequences))
+        n_most = min(len(jobs), len(self._sequences), _n_alike(jobs))
         if not self._shared:
             return n_most
         n_tokens, prompts = 0, set()
@@ -147,6 +153,9 @@ class Slots:
             ]
             chains = [self._chain(job) for job in jobs]
             self._retire()
+            applied = jobs[0].applied
+            if applied is not None:
+                self.scheduler.set_adapters(applied.before if applied.n_before else applied.pairs)
             sequences = self._chosen(jobs)
             self._sequences = [sequence for sequence in self._sequences if sequence not in sequences] + sequences
             self.scheduler.set_idle(self._sequences[: -len(sequences)] if self._shared else ())
@@ -234,8 +243,10 @@ class Slots:
         with self._last_used() as sequence:
             return self.cache.snapshot(sequence)
 
-    def restore(self, snapshot: Snapshot) -> None:
-        """Let the sequence that was used least recently hold a snapshot.
+    def restore(self, snapshot: Snapshot, adapters: Pairs | None) -> None:
+        """Let the sequence that was used least recently hold a snapshot that was computed with these adapters.
+
+        None stands for those that the context applies.
 
         Raises
         ------
@@ -245,6 +256,8 @@ class Slots:
             Another thread reads a stream.
         """
         with self._least_used() as sequence:
+            if adapters is not None:
+                self.scheduler.set_adapters(adapters)
             self.cache.restore(sequence, snapshot)
 
     def save_session(self, path: StrPath) -> None:
@@ -258,12 +271,13 @@ class Slots:
             Another thread reads a stream.
         """
         with self._last_used() as sequence:
-            if not self.scheduler.holds(sequence):
-                raise StateError("there is nothing to save: the sequence is empty")
+            self.cache.check_savable(sequence)
             self._context.state.seq_save_file(path, sequence.seq_id, sequence.tokens)
 
-    def load_session(self, path: StrPath) -> int:
+    def load_session(self, path: StrPath, adapters: Pairs | None) -> int:
         """Let the sequence that was used least recently hold what is in a file of llama.cpp; return how many tokens.
+
+        It was computed with these adapters; None stands for those that the context applies.
 
         Raises
         ------
@@ -279,6 +293,8 @@ class Slots:
                 tokens = state.seq_load_file(path, sequence.seq_id, sequence.capacity)
                 return tokens if memory is None else tokens[: memory.seq_pos_max(sequence.seq_id) + 1]
 
+            if adapters is not None:
+                self.scheduler.set_adapters(adapters)
             self.scheduler.replace(sequence, restored)
             return len(sequence)
 
@@ -343,7 +359,7 @@ class Slots:
         kept: set[int] = set()
         for stream, sequence, job in zip(streams, sequences, self._jobs, strict=False):
             # what was aborted, failed or left in the middle is not stored; of the choices of a prompt, one is
-            ended = stream.finish_reason in ("stop", "length") and not sequence.n_shifted
+            ended = stream.finish_reason in ("stop", "length")
             if ended and job.cache_prompt and id(job.prompt) not in kept:
                 kept.add(id(job.prompt))
                 self.cache.keep(sequence)
@@ -368,6 +384,11 @@ class Slots:
             )
         if self._context.closed:
             raise ClosedError("this Llama is closed")
+        if self._context.memory is None:
+            raise InvalidBatchError(
+                f"models of the architecture {self._context.model.architecture!r} have no memory, so they can't "
+                "generate text token by token; embed() makes vectors of texts"
+            )
         self.check_lengths(jobs)
 
     def _chain(self, job: Job) -> SamplerChain | None:
@@ -405,6 +426,10 @@ class Slots:
     def _hold_prompts(self, jobs: Sequence[Job], sequences: list[_Sequence]) -> None:
         """Let each sequence hold the prompt of its job; a prompt of several jobs is computed once."""
         scheduler = self.scheduler
+        applied = jobs[0].applied
+        if applied is not None and applied.n_before:
+            self._hold_before(jobs[0], sequences[0], applied)
+            return
         groups: dict[int, list[tuple[Job, _Sequence]]] = {}
         for job, sequence in zip(jobs, sequences, strict=True):
             groups.setdefault(id(job.prompt), []).append((job, sequence))
@@ -428,6 +453,19 @@ class Slots:
             sequence.extend(job.prompt[len(sequence) : place])
             self._compute(sequence)
             self.cache.capture(sequence)
+
+    def _hold_before(self, job: Job, sequence: _Sequence, applied: Applied) -> None:
+        """Let a sequence hold a prompt whose beginning is computed with fewer adapters than the rest."""
+        scheduler, n = self.scheduler, applied.n_before
+        job.n_cached = self.cache.hold(sequence, job.prompt[:n], fresh=not job.cache_prompt or job.scores_prompt)
+        sequence.extend(job.prompt[job.n_cached : n])
+        if job.scores_prompt:
+            sequence.prompt_logprobs = job.prompt_logprobs
+        self._compute(sequence)
+        if job.scores_prompt and job.prompt_logprobs is not None:
+            job.prompt_logprobs.append(self._context.outputs.logits(), job.prompt[n])
+        scheduler.set_adapters(applied.pairs, [sequence])
+        sequence.extend(job.prompt[n:])
 
     def _share(self, group: list[tuple[Job, _Sequence]]) -> None:
         """Compute a prompt in the first sequence, and let the others hold it too.
@@ -454,6 +492,14 @@ class Slots:
         self.scheduler.add(sequence)
         self._heed_cancellation()
         self.scheduler.prefill(sequence)
+
+
+def _n_alike(jobs: Sequence[Job]) -> int:
+    """Return how many jobs, from the first on, may share decodes: those that are computed with the same adapters."""
+    first = jobs[0].applied
+    if first is not None and first.n_before:
+        return 1
+    return next((n for n, job in enumerate(jobs) if job.applied != first), len(jobs))
 
 
 def _is_alive(thread: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from llamacy.generate.cache import as_snapshot, as_store
@@ -19,10 +20,6 @@ class StatefulModel(LoadedModel):
     """The part of `llamacy.Llama` that works with what was computed."""
 
     _engine: Engine
-
-    def abort(self) -> None:
-        """Stop the request that runs, from any thread; it ends with the finish reason ``"abort"``."""
-        self._engine.slots.scheduler.abort()
 
     def reset(self) -> None:
         """Forget the tokens that the context holds, so that the next request computes its prompt afresh.
@@ -77,7 +74,7 @@ class StatefulModel(LoadedModel):
         """
         return self._engine.slots.snapshot()
 
-    def load_state(self, state: Snapshot | StrPath | bytes) -> None:
+    def load_state(self, state: Snapshot | StrPath | bytes, *, lora: Mapping[str, float] | None = None) -> None:
         """Let the context hold what was saved; a request that begins with the same tokens goes on from there.
 
         It takes the place of what was used least recently. How tokens were picked (seeds, penalties, grammars) is not
@@ -87,11 +84,15 @@ class StatefulModel(LoadedModel):
         ----------
         state
             What `save_state` returned; or the path of a file, or the bytes, that were made of it.
+        lora
+            The LoRA adapters that the conversation was computed with, as the requests had them.
 
         Raises
         ------
+        AdapterError
+            There is no adapter of a name, or it is an activated LoRA.
         IncompatibleCheckpointError
-            It is of another model, context or build; nothing was changed.
+            It is of another model, context or build, or other adapters; nothing was changed.
         CorruptCheckpointError, CheckpointError
             It is damaged, or can't be restored; nothing was changed, or the message says what was.
         OSError
@@ -99,7 +100,7 @@ class StatefulModel(LoadedModel):
         ConcurrentUseError
             Another thread reads a stream.
         """
-        self._engine.slots.restore(as_snapshot(state))
+        self._engine.slots.restore(as_snapshot(state), self._adapters.of_state(lora))
 
     def save_session(self, path: StrPath) -> None:
         """Write what the context holds of the conversation that was used last, as llama.cpp writes it.
@@ -122,15 +123,17 @@ class StatefulModel(LoadedModel):
         """
         self._engine.slots.save_session(path)
 
-    def load_session(self, path: StrPath) -> int:
+    def load_session(self, path: StrPath, *, lora: Mapping[str, float] | None = None) -> int:
         """Let the context hold what `save_session`, or the slots of llama.cpp's server, wrote.
 
-        It is for the user to see that the model is the same: only sizes are checked.
+        It is for the user to see that the model and its adapters are the same: only sizes are checked.
 
         Parameters
         ----------
         path
             The file.
+        lora
+            The LoRA adapters that it was computed with, as for `load_state`.
 
         Returns
         -------
@@ -139,6 +142,8 @@ class StatefulModel(LoadedModel):
 
         Raises
         ------
+        AdapterError
+            There is no adapter of a name, or it is an activated LoRA.
         StateError
             It is no such file, or not of such a context; nothing was changed, or the message says what was.
         ConcurrentUseError
@@ -146,7 +151,7 @@ class StatefulModel(LoadedModel):
 
         Source: ``llama_state_seq_load_file``.
         """
-        return self._engine.slots.load_session(path)
+        return self._engine.slots.load_session(path, self._adapters.of_state(lora))
 
     def fork(self) -> int:
         """Let another sequence hold what the one holds that was used last, so that two continuations can be kept.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from llamacy.errors import GrammarError
@@ -11,6 +11,8 @@ from llamacy.generate.names import raise_unknown
 if TYPE_CHECKING:
     from llamacy.chat.output.format import OutputFormat
     from llamacy.chat.output.grammar import CallGrammar
+    from llamacy.chat.output.parser import OutputParser
+    from llamacy.chat.tool_definitions import KeptTools
     from llamacy.grammar import Grammar
 
 
@@ -24,7 +26,7 @@ class ToolChoice:
     Parameters
     ----------
     tools
-        Definitions as `normalise_tools` returns them.
+        Definitions as `kept_tools` returns them.
     choice
         ``"none"``, ``"auto"``, ``"required"``, or a function in OpenAI's shape; None is ``"auto"``, and ``"none"``
         without tools.
@@ -37,6 +39,8 @@ class ToolChoice:
         One must be called, and which one is said.
     enabled
         Calls are read out of what the model writes.
+    key
+        What choices with the same grammar have in common.
 
     Raises
     ------
@@ -44,10 +48,11 @@ class ToolChoice:
         The choice is none of these, or there is no such tool.
     """
 
-    def __init__(self, tools: Sequence[Mapping[str, Any]], choice: Any) -> None:
+    def __init__(self, tools: KeptTools, choice: Any) -> None:
         self.callable: list[Mapping[str, Any]] = list(tools)
         self.required = self.named = False
         self.enabled = bool(tools)
+        self.key: tuple[Any, ...] = (tools.data,)
         if choice is None or choice == "auto":
             return
         if choice == "none":
@@ -56,10 +61,12 @@ class ToolChoice:
         if not tools:
             raise ValueError(f"tool_choice is {choice!r:.100}, but there are no tools")
         self.required = True
+        self.key = (tools.data, True)
         if choice in ("required", "any"):
             return
         name = _function_name(choice)
         self.named = True
+        self.key = (tools.data, name)
         self.callable = [tool for tool in tools if tool["function"]["name"] == name]
         if not self.callable:
             known = ", ".join(tool["function"]["name"] for tool in tools)
@@ -81,6 +88,29 @@ class ToolChoice:
 _SAYS_NOTHING = frozenset(["type", "properties", "required", "title", "description", "$schema"])
 
 
+class OneCall:
+    """Tells when a text has one call and begins another, for texts that no grammar keeps from it.
+
+    Parameters
+    ----------
+    parser
+        Reads the text; it is for this alone.
+
+    Thread safety: one thread at a time.
+    """
+
+    def __init__(self, parser: OutputParser) -> None:
+        self._parser = parser
+
+    def __call__(self, text: str) -> bool:
+        """Take the next piece, and tell whether a second call begins in it or began before."""
+        from llamacy.chat.output.events import ToolCallStart
+
+        if self._parser.content_of(text) is not None:
+            return False
+        return any(isinstance(event, ToolCallStart) and event.index for event in self._parser.feed(text))
+
+
 def call_grammar(choice: ToolChoice, output: OutputFormat, *, parallel: bool, prompt_suffix: str) -> Grammar | None:
     """Return the grammar of the calls of a request: one that holds from the beginning when a call is required, else a
     lazy one. None when the format has no trigger that tells where a call begins.
@@ -98,7 +128,9 @@ def call_grammar(choice: ToolChoice, output: OutputFormat, *, parallel: bool, pr
     grammar = _filled(parts, parts.text, choice)
     if choice.required:
         return grammar
-    return grammar.with_triggers(trigger_words=parts.triggers, trigger_patterns=parts.trigger_patterns)
+    return grammar.with_triggers(
+        trigger_words=parts.triggers, trigger_patterns=parts.trigger_patterns, reasoning=parts.reasoning
+    )
 
 
 def answer_grammar(
@@ -146,7 +178,12 @@ def _filled(parts: CallGrammar, text: str, choice: ToolChoice) -> Grammar:
     strict = any(tool["function"].get("strict") is True for tool in choice.callable)
     try:
         return Grammar.from_template(
-            text, schemas=parts.schemas, patterns=parts.patterns, strict=strict, extra_keys=False
+            text,
+            schemas=parts.schemas,
+            patterns=parts.patterns,
+            strict=strict,
+            extra_keys=False,
+            property_order="any" if parts.any_order else "declared",
         )
     except GrammarError as error:
         _blame_tool(error, choice)

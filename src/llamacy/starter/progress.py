@@ -43,6 +43,11 @@ class Progress:
     def __init__(self, show: bool) -> None:
         self._show = show
 
+    @property
+    def is_shown(self) -> bool:
+        """Whether anything is shown."""
+        return self._show
+
     def say(self, text: str) -> None:
         """Print one message."""
         if self._show:
@@ -53,8 +58,20 @@ class Progress:
         print(f"llamacy: {text}", file=sys.stderr, flush=True)
 
     @contextmanager
-    def bar(self, label: str, total: int) -> Iterator[Bar]:
-        """Show a bar for the length of the block; counts are bytes."""
+    def bar(self, label: str, total: int | None, *, unit: str = "B", initial: int = 0) -> Iterator[Bar]:
+        """Show a bar for the length of the block.
+
+        Parameters
+        ----------
+        label
+            What is done.
+        total
+            How much there is to do; None when nobody knows.
+        unit
+            What is counted; bytes by default.
+        initial
+            How much was done before.
+        """
         if not self._show:
             yield Bar()
             return
@@ -64,9 +81,10 @@ class Progress:
         interval = 0.1 if sys.stderr.isatty() else 5.0
         with tqdm(
             total=total,
-            desc=label,
-            unit="B",
-            unit_scale=True,
+            desc=label or None,
+            initial=initial,
+            unit=unit,
+            unit_scale=unit == "B",
             mininterval=interval,
             dynamic_ncols=True,
             file=sys.stderr,

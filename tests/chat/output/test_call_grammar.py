@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 from functools import cache
@@ -14,7 +15,7 @@ from llamacy.chat.output import CallGrammar, OutputFormat, detect, format_names,
 from llamacy.grammar import Grammar
 from llamacy.grammar.parse import parse
 from tests.chat.output.grammars import filled
-from tests.chat.output.recorded import TOOLS, WRITTEN, Recorded
+from tests.chat.output.recorded import RECORDED, TOOLS, WRITTEN, Recorded
 from tests.grammar.writer import random_text
 
 # what templates write in another way than the grammar: other orders, quotes or white space, which are read all the same
@@ -32,16 +33,12 @@ OTHER_STYLE = {
     "google-gemma-4": "parameters by their names",
     "inclusionai-ling-3.0-flash": "no line feed between parameters",
     "mistralai-Mistral-Nemo-Instruct-2407": "an id after the arguments",
-    "muse-glimmer-two": "a message for each call",
-    "llm-jp-llm-jp-4.1-8b-thinking-two": "a message for each call",
     "CohereForAI-c4ai-command-r-plus-tool_use": "JSON with indents",
 }
 TEXTS = [
     record
     for record in WRITTEN
-    if record.name.rpartition("-")[2] != "text"
-    and not any(record.name.startswith(name) for name in OTHER_STYLE)
-    and not record.text.startswith("</")  # a prompt that thinks, and an answer that doesn't
+    if record.name.rpartition("-")[2] != "text" and not any(record.name.startswith(name) for name in OTHER_STYLE)
 ]
 CONSTRAINED: list[dict[str, Any]] = [
     {
@@ -91,12 +88,73 @@ def test_required_grammar_matches_what_the_template_writes(record: Recorded) -> 
     assert required(record.format, record.prompt_suffix).explain(record.text) is None
 
 
+TWO_MESSAGES = [
+    record for record in RECORDED if record.name in ("muse-glimmer-two", "llm-jp-llm-jp-4.1-8b-thinking-two")
+]
+
+
+@pytest.mark.parametrize("record", TWO_MESSAGES, ids=lambda record: record.name)
+@pytest.mark.parametrize("is_required", [False, True])
+def test_calls_in_messages_of_their_own(record: Recorded, is_required: bool) -> None:
+    start = 0 if is_required else record.text.index(record.format.syntax.triggers[0])
+    first = record.text.split("<|e")[0][start:]
+    for parallel in (False, True):
+        call = record.format.call_grammar(
+            TOOLS, parallel=parallel, required=is_required, prompt_suffix=record.prompt_suffix
+        )
+        grammar = filled(call)
+        assert grammar.matches(first)
+        assert grammar.matches(record.text[start:]) is parallel
+
+
+@pytest.mark.parametrize("n_tools", [1, 17])
+@pytest.mark.parametrize("name", format_names())
+def test_parameters_come_in_any_order_on_demand(name: str, n_tools: int) -> None:
+    values = {"a": "x", "b": 1, "c": True}
+    types = {"a": "string", "b": "integer", "c": "boolean"}
+    properties = {key: {"type": types[key], "const": value} for key, value in values.items()}
+    tools = [
+        {
+            "function": {
+                "name": f"f{number}",
+                "parameters": {"type": "object", "properties": properties, "required": ["b"]},
+            }
+        }
+        for number in range(n_tools)
+    ]
+    output_format = named_format(name)
+    call = output_format.call_grammar(tools, parallel=False, required=False)
+    rules = parse(filled(call).text, "root")
+    rng = random.Random(name)
+    seen = set()
+    for _ in range(200):
+        prefix = "<|channel|>commentary " if name == "harmony" else ""
+        (written,) = output_format.parse(prefix + random_text(rules, rng, 500), tools).tool_calls
+        arguments = json.loads(written.arguments)
+        assert arguments == {key: values[key] for key in arguments}
+        seen.add("".join(arguments))
+    # where commas stand between, those that must come stand first
+    has_commas = name in {"function-gemma", "gemma-4", "lfm2", "pythonic"}
+    declared = {"b", "ba", "bc", "bac"} if has_commas else {"b", "ab", "bc", "abc"}
+    orders = {"".join(order) for keys in declared for order in itertools.permutations(keys)}
+    # where tools are many, other orders would cost much
+    assert seen == (orders if n_tools == 1 else declared)
+    required = output_format.call_grammar(tools, parallel=False, required=True)
+    assert not required.any_order
+
+
+def test_harmony_has_one_call_where_its_template_writes_no_more() -> None:
+    (record,) = (record for record in RECORDED if record.name == "openai-gpt-oss-120b-one")
+    grammar = filled(record.format.call_grammar(TOOLS, parallel=True, required=True, prompt_suffix=""))
+    assert grammar.matches(record.text)
+    assert not grammar.accepts_prefix(record.text + "<|end|>")
+
+
 def test_every_format_has_a_text_for_its_grammar() -> None:
     seen = {record.format.name for record in TEXTS}
     # of these there is no template that writes calls, or it writes them in another style
     assert {*format_names()} - seen == {
         "command-r",
-        "deepseek-v3.2",
         "function-gemma",
         "gemma-4",
         "generic",

@@ -13,15 +13,25 @@ from llamacy.chat.output.source import NotACall, Steps, markers_of
 from llamacy.chat.output.syntax import Syntax
 from llamacy.chat.output.turn import Turn
 from llamacy.chat.output.values import JSON, scan_value
+from llamacy.types import ReasoningTags
 
 _MAX_HEADER = 400
 _FUNCTION = re.compile(r"\bto=(?:functions\.)?([^\s<]+)")
+_HEADS = '(" " | "<|channel|>commentary ")'
 _REST = '("<|channel|>commentary json" | "<|channel|>commentary"? " <|constrain|>" " "? "json")'
 
 
 @dataclass(frozen=True)
 class HarmonyCalls(Syntax):
-    """Calls as messages to a function: the header has its name, and the message is the arguments."""
+    """Calls as messages to a function: the header has its name, and the message is the arguments.
+
+    Attributes
+    ----------
+    several
+        There may be several in a turn; else the end of a call ends it.
+    """
+
+    several: bool = False
 
     @property
     def openers(self) -> tuple[str, ...]:
@@ -52,14 +62,17 @@ class HarmonyCalls(Syntax):
         arguments = json.dumps({key: value}, ensure_ascii=False)
         return f"<|channel|>commentary to=functions.{name} <|constrain|>json<|message|>{arguments}"
 
-    def grammar(self, rules: Rules, parallel: bool) -> str:  # noqa: ARG002 - the end of a call ends the turn
+    def grammar(self, rules: Rules, parallel: bool) -> str:
         """Add rules for calls, see `Syntax.grammar`."""
         parts = (
             f"{literal(name)} {_REST} {literal('<|message|>')} {rules.arguments(index)}"
             for index, (name, _) in enumerate(rules.functions)
         )
         rules.add("call", " | ".join(parts))
-        return f"{literal('to=functions.')} call"
+        first = f"{literal('to=functions.')} call"
+        if not (parallel and self.several):
+            return first
+        return f"{first} ({literal('<|end|><|start|>assistant')} {_HEADS} {first})*"
 
 
 @dataclass(frozen=True)
@@ -111,6 +124,12 @@ class MessageLayout(Layout):
         """All words that are not text."""
         specials = (head for head in self.heads if head.startswith("<|"))
         return (self.start.removesuffix("assistant"), self.message, *self.ends, *specials)
+
+    def reasoning(self, prompt_suffix: str) -> ReasoningTags | None:
+        """Return what thinking stands between, see `Layout.reasoning`."""
+        given = self._given(prompt_suffix)
+        is_open = given.endswith(self.message) and self.is_thinking(given)
+        return ReasoningTags(self.thinks.strip(), (*self.ends, self.start), is_open=is_open, anywhere=True)
 
     def is_thinking(self, header: str) -> bool:
         """Tell whether a message is thinking."""
@@ -208,7 +227,7 @@ class HarmonyLayout(MessageLayout):
         if not required:
             return calls
         thoughts = self._thoughts(rules, prompt_suffix)
-        return f'{thoughts} (" " | "<|channel|>commentary ") {calls}'
+        return f"{thoughts} {_HEADS} {calls}"
 
 
 @dataclass(frozen=True)
@@ -225,11 +244,15 @@ class RecipientLayout(MessageLayout):
     def grammar(self, rules: Rules, syntax: Syntax, parallel: bool, required: bool, prompt_suffix: str) -> str:
         """Add rules for calls, see `Layout.grammar`."""
         calls = syntax.grammar(rules, parallel)
+        if parallel or required:
+            rules.add("recipient", " | ".join(literal(name) for name, _ in rules.functions))
+        header = f'" to=" recipient {literal(self.message)}'
+        if parallel:
+            rules.add("calls", calls)
+            calls = f"calls ({literal(self.thought_end + self.start)} {header} calls)*"
         if not required:
             return calls
-        thoughts = self._thoughts(rules, prompt_suffix)
-        rules.add("recipient", " | ".join(literal(name) for name, _ in rules.functions))
-        return f'{thoughts} " to=" recipient {literal(self.message)} {calls}'
+        return f"{self._thoughts(rules, prompt_suffix)} {header} {calls}"
 
 
 def _drop(text: str) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from difflib import get_close_matches
 
-from llamacy.chat.output.channels import HarmonyLayout, RecipientLayout
+from llamacy.chat.output.channels import HarmonyCalls, HarmonyLayout, RecipientLayout
 from llamacy.chat.output.format import OutputFormat
 from llamacy.chat.output.layout import Layout, TagLayout, Thinking
 from llamacy.chat.output.syntax import Syntax
@@ -52,6 +52,7 @@ _STOP: tuple[tuple[str, tuple[str, ...]], ...] = (
 )
 # what models write without having ended their thinking
 _CALLS_END_THINKING = {"kimi-k2", "apriel"}
+_ALL_CALLS = re.compile(r"\bfor \w+ in message\.tool_calls\b")
 _NEEDS_TOOLS = re.compile(r"\b(?:tools|functions|available_tools|custom_tools|xml_tools)\b")
 
 
@@ -164,6 +165,8 @@ def named_format(name: str, template_source: str = "") -> OutputFormat:
 
 def _syntax_of(name: str, source: str) -> Syntax:
     """Return how calls are written, with what differs between models of one family."""
+    if name == "harmony":
+        return HarmonyCalls(several=_ALL_CALLS.search(source) is not None)
     if name != "glm":
         return SYNTAXES[name]
     if "<ifm|arg_key>" in source:

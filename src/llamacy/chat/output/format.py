@@ -130,7 +130,7 @@ class OutputFormat:
             There may be several calls.
         required
             The text must have a call: the grammar holds from the beginning, and lets the model think first. Otherwise
-            it holds from a trigger on.
+            it holds from a trigger on, and parameters may come in any order where that costs little.
         prompt_suffix
             The end of the prompt, which tells whether the model is thinking already.
 
@@ -141,14 +141,18 @@ class OutputFormat:
         """
         if not tools:
             raise ValueError("there are no tools, so there is no grammar of calls; leave it out")
-        rules = Rules(tools, self._begun(prompt_suffix) if required else "")
+        rules = Rules(tools, self._begun(prompt_suffix) if required else "", free=not required)
         root = self.layout.grammar(rules, self.syntax, parallel, required, prompt_suffix)
+        if required:
+            return CallGrammar(rules.text(root), rules.schemas, rules.patterns)
         return CallGrammar(
             rules.text(root),
             rules.schemas,
             rules.patterns,
-            () if required else self.syntax.triggers,
-            () if required else self.syntax.trigger_patterns,
+            self.syntax.triggers,
+            self.syntax.trigger_patterns,
+            self.layout.reasoning(prompt_suffix),
+            rules.any_order,
         )
 
     def answer_grammar(

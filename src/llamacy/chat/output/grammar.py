@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from llamacy.chat.output.tools import Schema, parameters_of, resolved, types_of
+from llamacy.types import ReasoningTags
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,10 @@ class CallGrammar:
         Words with which the calls begin, for a lazy grammar; none when calls are required.
     trigger_patterns
         The same where a word alone would be too rash: regular expressions whose group is the beginning.
+    reasoning
+        What thinking stands between, in which no trigger counts.
+    any_order
+        The properties of an object may come in any order (up to `MAX_UNORDERED` of them), in `schemas` as well.
     """
 
     text: str
@@ -33,6 +38,35 @@ class CallGrammar:
     patterns: Mapping[str, str] = field(default_factory=dict)
     triggers: tuple[str, ...] = ()
     trigger_patterns: tuple[str, ...] = ()
+    reasoning: ReasoningTags | None = None
+    any_order: bool = False
+
+
+MAX_UNORDERED = 6
+"""Most properties that may come in any order: there is a rule for each set of them."""
+
+# sets of properties for which a grammar has rules; so many take llama.cpp about half a millisecond for each request
+_MAX_ORDERS = 128
+_MAX_VISITED = 10_000
+
+
+def _n_orders(schema: object) -> int:
+    """Return how many sets of properties there are in schemas, or a number above `_MAX_ORDERS`."""
+    n_orders = n_visited = 0
+    left = [schema]
+    while left:
+        part = left.pop()
+        n_visited += 1
+        if n_visited > _MAX_VISITED or n_orders > _MAX_ORDERS:
+            return _MAX_ORDERS + 1
+        if isinstance(part, Mapping):
+            properties = part.get("properties")
+            n = len(properties) if isinstance(properties, Mapping) else 0
+            n_orders += 1 << n if 1 < n <= MAX_UNORDERED else 0
+            left += part.values()
+        elif isinstance(part, list):
+            left += part
+    return n_orders
 
 
 def literal(text: str) -> str:
@@ -73,12 +107,15 @@ class Rules:
         What may be called.
     begun
         An opener with which the prompt ends.
+    free
+        Let properties come in any order where that costs little.
     """
 
-    def __init__(self, tools: Sequence[Mapping[str, Any]], begun: str = "") -> None:
+    def __init__(self, tools: Sequence[Mapping[str, Any]], begun: str = "", *, free: bool = False) -> None:
         self.begun = begun
         functions = [tool.get("function", tool) for tool in tools]
         self.functions = [(str(function["name"]), parameters_of(function)) for function in functions]
+        self.any_order = free and _n_orders([schema for _, schema in self.functions]) <= _MAX_ORDERS
         self.schemas: dict[str, Mapping[str, Any]] = {}
         self.patterns: dict[str, str] = {}
         self._lines: dict[str, str] = {}
@@ -111,7 +148,7 @@ class Rules:
         return [(f"arg-{index}-{number}", str(key), declared) for number, (key, declared) in enumerate(items.items())]
 
     def in_order(self, index: int, parts: Sequence[str], join: str) -> str:
-        """Return an expression for all required parameters and any of the others.
+        """Return an expression for all required parameters and any of the others, in order or in `any_order`.
 
         Parameters
         ----------
@@ -125,6 +162,8 @@ class Rules:
         declared = self.functions[index][1].get("required")
         names = [key for _, key, _ in self.parameters(index)]
         is_required = [isinstance(declared, list) and key in declared for key in names]
+        if self.any_order and 1 < len(parts) <= MAX_UNORDERED:
+            return self._in_any_order(index, parts, is_required, literal(join) if join else "")
         if not join:
             return (
                 " ".join(part if must else f"({part})?" for part, must in zip(parts, is_required, strict=True)) or '""'
@@ -138,6 +177,28 @@ class Rules:
             return f" {comma} ".join(required) + tails[0]
         options = [part + tails[number + 1] for number, part in enumerate(others)]
         return f"({' | '.join(options)})?" if options else '""'
+
+    def _in_any_order(self, index: int, parts: Sequence[str], is_required: Sequence[bool], comma: str) -> str:
+        """Return the name of the rule for parameters in any order; there is one for each set of those that came."""
+        names = [self.add(f"part-{index}-{number}", part) for number, part in enumerate(parts)]
+        everything = (1 << len(parts)) - 1
+        needed = sum(1 << number for number, must in enumerate(is_required) if must)
+        for came in range(everything):
+            options = [
+                " ".join(
+                    word
+                    for word in (
+                        comma if came else "",
+                        name,
+                        "" if came | 1 << number == everything else f"set-{index}-{came | 1 << number}",
+                    )
+                    if word
+                )
+                for number, name in enumerate(names)
+                if not came >> number & 1
+            ]
+            self.add(f"set-{index}-{came}", " | ".join([*options, *(['""'] if came & needed == needed else [])]))
+        return f"set-{index}-0"
 
     def json_rule(self, name: str, schema: object, root: Schema) -> str:
         """Add the rule for a value as JSON, and return its name."""

@@ -9,6 +9,7 @@ from llamacy.chat.output.grammar import Rules, anything_but, escape, literal
 from llamacy.chat.output.source import Steps, markers_of
 from llamacy.chat.output.syntax import Syntax
 from llamacy.chat.output.turn import Turn
+from llamacy.types import ReasoningTags
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,10 @@ class Layout(ABC):
     @abstractmethod
     def words(self) -> tuple[str, ...]:
         """All words that are not text: special tokens of the model may be among them."""
+
+    @abstractmethod
+    def reasoning(self, prompt_suffix: str) -> ReasoningTags | None:
+        """Return what thinking stands between, for a grammar whose triggers mean nothing there; None where they do."""
 
     @abstractmethod
     def read(self, turn: Turn, prompt_suffix: str) -> Steps[None]:
@@ -110,6 +115,13 @@ class TagLayout(Layout):
         """All words that are not text."""
         tags = self.tags or _UNDECLARED
         return (tags.start, tags.end, *self.dropped)
+
+    def reasoning(self, prompt_suffix: str) -> ReasoningTags | None:
+        """Return what thinking stands between, see `Layout.reasoning`."""
+        tags = self.tags or _UNDECLARED
+        if tags.has_calls:
+            return None
+        return ReasoningTags(tags.start, tags.end, is_open=tags.is_open(prompt_suffix))
 
     def read(self, turn: Turn, prompt_suffix: str) -> Steps[None]:
         """Read a turn, see `Layout.read`."""
@@ -182,7 +194,8 @@ class TagLayout(Layout):
             rules.pattern("thoughts", anything_but(tags.end))
         if tags.is_open(prompt_suffix):
             return f"thoughts {end} {calls}"
-        return f"{_LINES} ({literal(tags.start)} thoughts {end})? {calls}"
+        # some say with the end tag alone that they don't think
+        return f"{_LINES} ({literal(tags.start)} thoughts {end} | {literal(tags.end)} {_LINES})? {calls}"
 
     def answer(self, rules: Rules, answer: str, prompt_suffix: str) -> str:
         """Add rules for an answer, see `Layout.answer`."""
@@ -195,7 +208,7 @@ class TagLayout(Layout):
         end = f"{literal(tags.end)} {_LINES}"
         if tags.is_open(prompt_suffix):
             return f"thoughts-before {end} {form}"
-        return f"({_LINES} {literal(tags.start)} thoughts-before {end})? {form}"
+        return f"({_LINES} ({literal(tags.start)} thoughts-before)? {end})? {form}"
 
 
 def _close(turn: Turn, word: str | None, thinking: Thinking) -> None:

@@ -57,6 +57,8 @@ class OutputParser:
             raise ValueError(f'reasoning must be "auto" or "none", not {reasoning!r:.50}')
         self._turn = Turn(output_format, Tools(tools), parse_tools, reasoning == "auto", make_id)
         self._is_finished = False
+        self._source = self._turn.source
+        self._passed = self._turn.content.passed
         self._steps = output_format.layout.read(self._turn, prompt_suffix)
         next(self._steps, None)
 
@@ -75,25 +77,29 @@ class OutputParser:
         """
         if self._is_finished:
             raise ValueError("the text is finished; make a parser for each text")
-        self._turn.source.feed(text)
+        self._source.feed(text)
         next(self._steps, None)
         return self._turn.events.take()
 
     def content_of(self, text: str) -> str | None:
         """Take the next piece of the text where it is content and nothing else, and return that content.
 
-        This is what `feed` would say of it, at a fraction of the cost. Otherwise nothing is taken, and None returned.
+        This is what `feed` would say of it, at a fraction of the cost; white space at its end waits for what follows.
+        Otherwise nothing is taken, and None returned.
         """
-        awaited = self._turn.source.awaited
-        if awaited is None or awaited.may_begin_in(text):
+        awaited = self._source.awaited
+        if awaited is None:
             return None
-        return self._turn.content.passed(text)
+        first = awaited.first
+        if (first in text) if first else awaited.may_begin_in(text):
+            return None
+        return self._passed(text)
 
     def finish(self) -> list[Event]:
         """End the text; what was held back comes now. A second call returns nothing."""
         if not self._is_finished:
             self._is_finished = True
-            self._turn.source.ended = True
+            self._source.ended = True
             next(self._steps, None)
         return self._turn.events.take()
 

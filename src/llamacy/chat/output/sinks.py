@@ -105,9 +105,19 @@ class Prose:
 
     def passed(self, text: str) -> str | None:
         """Return what `write` would write of a text, which counts as written; None where it has to be asked."""
-        if self.given or self._cut or not text or text[-1].isspace():
+        if self._cut or self.given or not text:
             return None
-        space, self._space = self._space, []
+        if text[-1].isspace():
+            body = text.rstrip()
+            if not body:
+                self._space.append(text)
+                return ""
+            space, self._space = self._space, [text[len(body) :]]
+            text = body
+        else:
+            space = self._space
+            if space:
+                self._space = []
         self._empty = False
         return "".join([*space, text]) if space else text
 

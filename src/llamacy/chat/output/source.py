@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Generator, Iterable
 from functools import lru_cache
-from typing import TypeVar
+from typing import Any, TypeVar
 
 _T = TypeVar("_T")
 
@@ -33,17 +33,31 @@ class Markers:
         The words; empty ones are nothing to look for.
     """
 
-    __slots__ = ("_beginnings", "_first", "_pattern", "length", "may_begin_in", "words")
+    __slots__ = ("_beginnings", "_first", "_pattern", "first", "length", "may_begin_in", "words")
 
     def __init__(self, words: Iterable[str]) -> None:
         self.words = tuple(sorted({*words} - {""}, key=lambda word: (-len(word), word)))
         self.length = max((len(word) for word in self.words), default=0)
-        self._pattern = re.compile("|".join(map(re.escape, self.words)) if self.words else "(?!)")
         self._beginnings = {word[:count] for word in self.words for count in range(1, len(word))}
         self._first = {word[0] for word in self.words}
-        firsts = re.escape("".join(sorted(self._first)))
-        # finds what may be the beginning of a word, anywhere in a text
-        self.may_begin_in = re.compile(f"[{firsts}]" if firsts else "(?!)").search
+        # the one character with which all words begin, where there is one
+        self.first = "".join(self._first) if len(self._first) == 1 else ""
+
+    # a format has many words that a model may never come near, so patterns are compiled when they are needed
+
+    _pattern: re.Pattern[str]
+    #: Finds what may be the beginning of a word, anywhere in a text.
+    may_begin_in: Callable[[str], re.Match[str] | None]
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_pattern":
+            self._pattern = re.compile("|".join(map(re.escape, self.words)) if self.words else "(?!)")
+        elif name == "may_begin_in":
+            firsts = re.escape("".join(sorted(self._first)))
+            self.may_begin_in = re.compile(f"[{firsts}]" if firsts else "(?!)").search
+        else:
+            raise AttributeError(name)
+        return getattr(self, name)
 
     def begins(self, text: str) -> bool:
         """Tell whether a longer text that begins with `text` may be a word."""
