@@ -32,6 +32,8 @@ def process(*arguments: object) -> subprocess.Popen[bytes]:
         cwd=REPO,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
+        # communicate() leaves out what readline() has read ahead
+        bufsize=0,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )
 
