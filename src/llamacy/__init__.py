@@ -38,8 +38,8 @@ _HOMES = {
     ),
     "types": (
         "AttentionType ContextType DeviceType FileType FlashAttnType GgmlType GgufType LazyMode LoadMode "
-        "NumaStrategy PoolingType RopeScalingType RopeType SplitMode StateFlags TensorInfo ThreadPriority "
-        "TokenAttr VocabType"
+        "NumaStrategy PoolingType ReasoningTags RopeScalingType RopeType SplitMode StateFlags TensorInfo "
+        "ThreadPriority TokenAttr VocabType"
     ),
 }
 _MODULES = {name: module for module, names in _HOMES.items() for name in names.split()}
