@@ -181,3 +181,18 @@ def test_call_that_is_thought_of_is_none(make, template, text, reasoning, conten
 def test_call_after_thinking_obeys_the_grammar(make, template, thought, call):
     with pytest.raises(GrammarError, match="no token is left"):
         say(make(template), thought + call, tools=[PING], chat_template_kwargs={"enable_thinking": True})
+
+
+def test_thinking_that_began_long_before_the_end_of_the_prompt(model, closing):
+    template = "{# <|channel|> <|message|> #}{{ begun }}"
+    llama = closing(Llama(model, n_ctx=1024, n_threads=1, chat_template=template))
+    thought = "A thought that is much longer than what tells the prompts of most models apart, and goes on and on."
+    for channel in ("final", "analysis", "final"):
+        asked = {"logits_processor": scripted.writing(" to=functions.x"), "tools": [PING], "max_tokens": 40}
+        begun = {"begun": f"<|start|>assistant<|channel|>{channel}<|message|>{thought}"}
+        if channel == "analysis":
+            said = llama.create_chat_completion(ASKED, chat_template_kwargs=begun, **asked)
+            assert only(said)["reasoning_content"].endswith("to=functions.x")
+        else:
+            with pytest.raises(GrammarError, match="no token is left"):
+                llama.create_chat_completion(ASKED, chat_template_kwargs=begun, **asked)

@@ -273,7 +273,9 @@ def _grammar(
         return None
     # a function that is named is called once
     parallel = arguments.parallel_tool_calls and not choice.named
-    key = (template.source, suffix[-64:], answer, (choice.key, parallel) if choice.enabled else None)
+    # thinking may have begun long before the end of the prompt
+    began = output.layout.reasoning(suffix)
+    key = (template.source, suffix[-64:], began, answer, (choice.key, parallel) if choice.enabled else None)
     cached = _grammars.get(key)
     if cached is None:
         if answer is not None:

@@ -96,11 +96,19 @@ class ChatWriter:
             stream = streams[choice.index]
             if numbers:
                 stream.entries += self._entries(choice, numbers)
-            if text and stream.begun and (content := stream.content_of(text)) is not None:
+            if text and stream.begun:
                 # what most pieces are, without all that the others need
-                if not content:
+                name = "content"
+                passed = stream.content_of(text)
+                if passed is None:
+                    name = "reasoning_content"
+                    passed = stream.reasoning_of(text)
+            else:
+                passed = None
+            if passed is not None:
+                if not passed:
                     continue
-                delta = {"content": content}
+                delta = {name: passed}
                 if self._logprobs is None:
                     item = {"index": stream.index, "delta": delta, "logprobs": None, "finish_reason": None}
                 else:
@@ -162,9 +170,9 @@ class _Stream:
     ----------
     begun
         The delta with the role has gone out.
-    content_of
-        Returns the content that a piece of text brings where it is nothing else; otherwise None, and `deltas` is to be
-        asked.
+    content_of, reasoning_of
+        Return the content, or thinking, that a piece of text brings where it is nothing else; otherwise None, and
+        `deltas` is to be asked.
     """
 
     def __init__(self, index: int, parser: OutputParser | None, *, one_call: bool, legacy: bool) -> None:
@@ -173,6 +181,7 @@ class _Stream:
         self.entries: list[responses.ChatTokenLogprob] = []
         self.begun = False
         self.content_of: Callable[[str], str | None] = str if parser is None else parser.content_of
+        self.reasoning_of: Callable[[str], str | None] = str if parser is None else parser.reasoning_of
         self._parser = parser
         self._one_call = one_call
         self._legacy = legacy

@@ -106,7 +106,7 @@ class OneCall:
         """Take the next piece, and tell whether a second call begins in it or began before."""
         from llamacy.chat.output.events import ToolCallStart
 
-        if self._parser.content_of(text) is not None:
+        if self._parser.content_of(text) is not None or self._parser.reasoning_of(text) is not None:
             return False
         return any(isinstance(event, ToolCallStart) and event.index for event in self._parser.feed(text))
 

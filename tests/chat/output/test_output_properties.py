@@ -7,7 +7,15 @@ import json
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from llamacy.chat.output import ContentDelta, Event, OutputFormat, ParsedMessage, format_names, named_format
+from llamacy.chat.output import (
+    ContentDelta,
+    Event,
+    OutputFormat,
+    ParsedMessage,
+    ReasoningDelta,
+    format_names,
+    named_format,
+)
 from llamacy.chat.output.sinks import Prose
 from tests.chat.output.recorded import RECORDED, TOOLS, plain
 
@@ -53,13 +61,18 @@ def test_pieces_say_what_the_whole_says(output: tuple[OutputFormat, str], cuts: 
 
 
 def by_the_short_way(output_format: OutputFormat, text: str, cuts: list[int], **options: object) -> ParsedMessage:
-    """Parse as `in_pieces`, but ask `content_of` first, as streams do."""
+    """Parse as `in_pieces`, but ask `content_of` and `reasoning_of` first, as streams do."""
     parser = output_format.parser(TOOLS, **options)  # type: ignore[arg-type]
     places = sorted({min(cut, len(text)) for cut in cuts})
     events: list[Event] = []
     for start, end in zip([0, *places], [*places, len(text)], strict=True):
         content = parser.content_of(text[start:end])
-        events += parser.feed(text[start:end]) if content is None else [ContentDelta(content)]
+        if content is not None:
+            events.append(ContentDelta(content))
+        elif (thought := parser.reasoning_of(text[start:end])) is not None:
+            events.append(ReasoningDelta(thought))
+        else:
+            events += parser.feed(text[start:end])
     return ParsedMessage.of([*events, *parser.finish()])
 
 
@@ -87,6 +100,31 @@ def test_content_of_takes_words_of_an_answer_and_nothing_else() -> None:
     assert taken == [None, ",", " you", "", "\nthere", None, None, None, None, None]
     parser.finish()
     assert parser.content_of("more") is None
+
+
+def test_reasoning_of_takes_words_of_thinking_and_nothing_else() -> None:
+    parser = named_format("hermes", "<think></think>").parser(TOOLS)
+    pieces = ["<think>", "\n", "Well", ",", " so", "\n\n", "it", " `", "x", "</", "think>", "Yes", "."]
+    taken = []
+    for piece in pieces:
+        assert piece == "." or parser.content_of(piece) is None
+        taken.append(parser.reasoning_of(piece))
+        if taken[-1] is None:
+            parser.feed(piece)
+    # the first word is at a cut; what may be quoted, or end it, has to be read
+    assert taken == [None, None, None, ",", " so", "", "\n\nit", None, "x", None, None, None, None]
+    assert parser.reasoning_of("more") is None
+
+
+def test_quote_that_was_passed_is_remembered() -> None:
+    output_format = named_format("hermes", "<think></think>")
+    for text, thought in (
+        ("<think>a\n`b\nc`</think>`d</think>e", "a\n`b\nc`</think>`d"),
+        ("<think>a `b`</think>`d</think>e", "a `b`"),
+        ("<think>it's'</think>' so</think>e", "it's'</think>' so"),
+    ):
+        assert output_format.parse(text).reasoning_content == thought
+        assert by_the_short_way(output_format, text, [*range(len(text))]).reasoning_content == thought
 
 
 def test_passed_leaves_the_text_at_a_cut_to_write() -> None:

@@ -88,12 +88,16 @@ class OutputParser:
         Otherwise nothing is taken, and None returned.
         """
         awaited = self._source.awaited
-        if awaited is None:
-            return None
-        first = awaited.first
-        if (first in text) if first else awaited.may_begin_in(text):
+        if awaited is None or ((awaited.first in text) if awaited.first else awaited.may_begin_in(text)):
             return None
         return self._passed(text)
+
+    def reasoning_of(self, text: str) -> str | None:
+        """Take the next piece of the text where it is thinking and nothing else, as `content_of` does."""
+        awaited = self._source.awaited_thoughts
+        if awaited is None or ((awaited.first in text) if awaited.first else awaited.may_begin_in(text)):
+            return None
+        return self._turn.passed_thought(text)
 
     def finish(self) -> list[Event]:
         """End the text; what was held back comes now. A second call returns nothing."""

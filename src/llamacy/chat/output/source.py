@@ -108,21 +108,23 @@ class Source:
         The text, and how far it was taken.
     ended
         No more text comes.
-    answer
-        What takes the answer.
-    awaited
-        While all text is taken and `until` waits for what goes to the answer: the words that may end it. A piece in
-        which none may begin can go there at once.
+    answer, thoughts
+        What takes the answer, and the thinking.
+    awaited, awaited_thoughts
+        While all text is taken and `until` waits for what goes to the answer, or to the thinking: the words that may
+        end it. A piece in which none may begin can go there at once.
     """
 
-    __slots__ = ("_kept", "answer", "at", "awaited", "data", "ended")
+    __slots__ = ("_kept", "answer", "at", "awaited", "awaited_thoughts", "data", "ended", "thoughts")
 
     def __init__(self) -> None:
         self.data = ""
         self.at = 0
         self.ended = False
         self.answer: Write | None = None
+        self.thoughts: Write | None = None
         self.awaited: Markers | None = None
+        self.awaited_thoughts: Markers | None = None
         self._kept: list[str] | None = None
 
     def feed(self, piece: str) -> None:
@@ -242,10 +244,13 @@ class Source:
                 return word
             if self.ended:
                 return None
-            if write == self.answer and limit is None and self._kept is None and self.at == len(self.data):
-                self.awaited = markers
+            if limit is None and self._kept is None and self.at == len(self.data):
+                if write == self.answer:
+                    self.awaited = markers
+                elif write == self.thoughts:
+                    self.awaited_thoughts = markers
             yield
-            self.awaited = None
+            self.awaited = self.awaited_thoughts = None
 
     def word(self, pattern: re.Pattern[str], limit: int) -> Steps[str]:
         """Take the longest text that matches a pattern of one character repeated; it may be empty."""

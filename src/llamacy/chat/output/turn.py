@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 _PAIRED = '`"'
 
 
+def _refuse(_: str) -> None:
+    """Take nothing."""
+
+
 class Turn:
     """The text of a turn, and where its parts go.
 
@@ -49,6 +53,8 @@ class Turn:
         self.parse_reasoning = parse_reasoning
         self.is_thinking = False
         self._has_thoughts = False
+        #: Takes a piece of thinking in which nothing ends it, and returns what goes out; None where it has to be read.
+        self.passed_thought: Callable[[str], str | None] = _refuse
 
     def think(self, start: str, ends: Markers) -> Steps[str | None]:
         """Read thinking to its end.
@@ -72,9 +78,10 @@ class Turn:
         last = ""
         counts = dict.fromkeys(_PAIRED, 0)  # on the line so far
         write: Write
-        if self.parse_reasoning:
+        prose = self.reasoning() if self.parse_reasoning else None
+        if prose is not None:
             self.content.cut()
-            write = self.reasoning().write
+            write = prose.write
         else:
             write = self.content.write
             write(start)
@@ -87,6 +94,18 @@ class Turn:
                 counts[mark] = end.count(mark) + (0 if feed else counts[mark])
             write(text)
 
+        def passed(text: str) -> str | None:
+            nonlocal last
+            if prose is None or '"' in text or "`" in text:
+                return None
+            out = prose.passed(text)
+            if out is not None:
+                last = text[-1]
+                if "\n" in text:
+                    counts.update(dict.fromkeys(_PAIRED, 0))
+            return out
+
+        self.source.thoughts, self.passed_thought = follow, passed
         while True:
             word = yield from self.source.until(ends, follow)
             is_open = last == "'" or counts.get(last, 0) % 2 == 1
