@@ -78,8 +78,8 @@ from llamacy.types import LazyMode as LazyMode
 from llamacy.types import LoadMode as LoadMode
 from llamacy.types import NumaStrategy as NumaStrategy
 from llamacy.types import PoolingType as PoolingType
-from llamacy.types import RopeScalingType as RopeScalingType
 from llamacy.types import ReasoningTags as ReasoningTags
+from llamacy.types import RopeScalingType as RopeScalingType
 from llamacy.types import RopeType as RopeType
 from llamacy.types import SplitMode as SplitMode
 from llamacy.types import StateFlags as StateFlags
