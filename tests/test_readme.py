@@ -63,6 +63,11 @@ def test_embedding_example_writes_what_the_page_says(minilm_path: Path) -> None:
     assert done.stdout == blocks("text")[1]
 
 
+@pytest.mark.model
+def test_cache_example_writes_what_the_page_says(smollm2_path: Path) -> None:
+    assert run_python(example(smollm2_path, 3)).stdout == blocks("text")[2]
+
+
 def test_shell_commands_are_those_of_the_parser() -> None:
     parser = build_parser()
     commands = [

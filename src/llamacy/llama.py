@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from llamacy.errors import InUseError
@@ -503,14 +503,6 @@ class Llama(StatefulModel, EmbeddingBeside):
         Requests of several tasks wait for each other. A task that is cancelled aborts its request.
         """
         return await self._awaited(lambda: self.create_chat_completion(messages, **options), options)
-
-    async def aembed(self, input: Prompt | Iterable[Prompt], **options: Any) -> Any:  # noqa: A002
-        """Do as `embed` in a thread of its own, as `acreate_completion` does."""
-        return await self._awaited(lambda: self.embed(input, **options), {})
-
-    async def acreate_embedding(self, input: Prompt | Iterable[Prompt], **options: Any) -> Any:  # noqa: A002
-        """Do as `create_embedding` in a thread of its own, as `acreate_completion` does."""
-        return await self._awaited(lambda: self.create_embedding(input, **options), {})
 
     def abort(self) -> None:
         """Stop the request that runs, from any thread; it ends with the finish reason ``"abort"``."""

@@ -1,5 +1,10 @@
+from llamacy.core.batch cimport Batch
 from llamacy.core.context cimport Context
 from llamacy.core.sequence cimport Sequence
+
+# Put what is pending into a batch: first one token of each sequence that generates, then prompts. Those take turns in
+# being first; returns whose turn is next.
+cdef int step_fill(Batch batch, list sequences, int turn) except? -1
 
 # Choose the next token of a sequence from its row of the last decode, and append it.
 cdef int step_choose(Context context, Sequence sequence) except -1

@@ -1,10 +1,11 @@
 # distutils: language = c++
-"""What is done with a row of logits: processors, choice, log-probabilities, criteria."""
+"""One step: what goes into its batch, and what is done with a row of logits (choice, log-probabilities, criteria)."""
 
 from libc.stdint cimport int32_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
+from llamacy.core.batch cimport Batch, batch_clear, batch_extend
 from llamacy.core.context cimport Context
 from llamacy.core.decoding cimport context_logits_ith
 from llamacy.core.logits_function cimport LogitsFunction
@@ -17,6 +18,53 @@ from llamacy.core.sequence cimport SEQUENCE_GOES_ON, SEQUENCE_STOPPED, Sequence,
 from llamacy.errors import ConcurrentUseError
 
 __all__ = []
+
+cdef enum:
+    MAX_SCORED = 64                     # rows of a prompt that one step puts out: more would take much memory
+
+
+cdef int step_fill(Batch batch, list sequences, int turn) except? -1:
+    cdef Sequence sequence
+    cdef int i, n, n_sequences = <int>len(sequences)
+    cdef int waiting = 0
+    batch_clear(batch)
+    for sequence in sequences:
+        sequence._row = -1
+        sequence._n_taken = 0
+        sequence._sampled = -1
+        n = sequence._n_tokens - sequence._n_past
+        if n > 1:
+            waiting += 1
+        elif n == 1 and sequence._end == SEQUENCE_GOES_ON and batch._n_tokens < batch.capacity:
+            _take(batch, sequence, 1)
+    if waiting > 1:
+        turn = (turn + 1) % n_sequences
+    for i in range(n_sequences):
+        sequence = sequences[(i + turn) % n_sequences]
+        n = sequence._n_tokens - sequence._n_past
+        if n > 1 and batch._n_tokens < batch.capacity:
+            _take(batch, sequence, min(n, batch.capacity - batch._n_tokens))
+    return turn
+
+
+cdef int _take(Batch batch, Sequence sequence, int n) except -1:
+    """Put the next `n` tokens of a sequence into the batch; the last pending one has its row output."""
+    cdef bint scored = sequence._prompt_logprobs is not None
+    cdef bint last
+    cdef int i
+    if scored:
+        n = min(n, MAX_SCORED)
+    last = sequence._n_past + n == sequence._n_tokens and sequence._sampler is not None
+    sequence._first_row = batch._n_tokens
+    if scored:
+        for i in range(n):
+            batch_extend(batch, sequence._tokens + sequence._n_past + i, 1, sequence._n_past + i, sequence.seq_id, True)
+    else:
+        batch_extend(batch, sequence._tokens + sequence._n_past, n, sequence._n_past, sequence.seq_id, last)
+    sequence._n_taken = n
+    if last:
+        sequence._row = batch._n_tokens - 1
+    return 0
 
 
 cdef int step_choose(Context context, Sequence sequence) except -1:

@@ -7,19 +7,18 @@ from libc.stdint cimport int32_t
 from llamacy.core._callback cimport has_stashed, raise_stashed
 from llamacy.core._context_life cimport context_drop_threadpools
 from llamacy.core._status cimport native_error
-from llamacy.core.batch cimport Batch, batch_clear, batch_extend
+from llamacy.core.batch cimport Batch
 from llamacy.core.context cimport Context
 from llamacy.core.decoding cimport context_decode
 from llamacy.core.log cimport log_begin
 from llamacy.core.sequence cimport (
-    SEQUENCE_GOES_ON,
     Sequence,
     sequence_copy,
     sequence_drop,
     sequence_forget,
     sequence_truncate,
 )
-from llamacy.core._step cimport step_choose, step_record_prompt
+from llamacy.core._step cimport step_choose, step_fill, step_record_prompt
 
 from llamacy.errors import (
     ClosedError,
@@ -40,9 +39,6 @@ cdef extern from "_interrupt.h" nogil:
 
 cdef extern from "_clock.h" nogil:
     double llamacy_clock() noexcept
-
-cdef enum:
-    MAX_SCORED = 64                     # rows of a prompt that one step puts out: more would take much memory
 
 cdef double LONG_AGO = 1e-9             # on llamacy_clock()
 
@@ -417,7 +413,7 @@ cdef int _step(Scheduler self) except -1:
                     f"the memory has lost the first {sequence._n_before} tokens of a sequence, which were computed "
                     "with other adapters than those of now; make the request again"
                 )
-        _fill(self)
+        self._turn = step_fill(self._batch, self._sequences, self._turn)
         if self._abort:
             raise DecodeAbortedError("the step was aborted before it began", status=2)
         if self._deadline != 0 and llamacy_clock() >= self._deadline:
@@ -467,55 +463,6 @@ cdef int _step(Scheduler self) except -1:
         raise failure
     if has_stashed():
         raise_stashed()
-    return 0
-
-
-cdef int _fill(Scheduler self) except -1:
-    """Put what is pending into the batch: first one token of each sequence that generates, then prompts.
-
-    The prompts take turns in being first.
-    """
-    cdef Sequence sequence
-    cdef Batch batch = self._batch
-    cdef int i, n, n_sequences = <int>len(self._sequences)
-    cdef int waiting = 0
-    batch_clear(batch)
-    for sequence in self._sequences:
-        sequence._row = -1
-        sequence._n_taken = 0
-        sequence._sampled = -1
-        n = sequence._n_tokens - sequence._n_past
-        if n > 1:
-            waiting += 1
-        elif n == 1 and sequence._end == SEQUENCE_GOES_ON and batch._n_tokens < batch.capacity:
-            _take(batch, sequence, 1)
-    if waiting > 1:
-        self._turn += 1
-    for i in range(n_sequences):
-        sequence = self._sequences[(i + self._turn) % n_sequences]
-        n = sequence._n_tokens - sequence._n_past
-        if n > 1 and batch._n_tokens < batch.capacity:
-            _take(batch, sequence, min(n, batch.capacity - batch._n_tokens))
-    return 0
-
-
-cdef int _take(Batch batch, Sequence sequence, int n) except -1:
-    """Put the next `n` tokens of a sequence into the batch; the last pending one has its row output."""
-    cdef bint scored = sequence._prompt_logprobs is not None
-    cdef bint last
-    cdef int i
-    if scored:
-        n = min(n, MAX_SCORED)
-    last = sequence._n_past + n == sequence._n_tokens and sequence._sampler is not None
-    sequence._first_row = batch._n_tokens
-    if scored:
-        for i in range(n):
-            batch_extend(batch, sequence._tokens + sequence._n_past + i, 1, sequence._n_past + i, sequence.seq_id, True)
-    else:
-        batch_extend(batch, sequence._tokens + sequence._n_past, n, sequence._n_past, sequence.seq_id, last)
-    sequence._n_taken = n
-    if last:
-        sequence._row = batch._n_tokens - 1
     return 0
 
 

@@ -129,6 +129,18 @@ class EmbeddingBeside(LoadedModel):
         request = EmbeddingRequest(self._embeddings(), normalize, truncate, prompt, dimensions, lora=lora)
         return request.response(input, model, encoding_format)
 
+    async def aembed(self, input: Text | Iterable[Text], **options: Any) -> Any:  # noqa: A002
+        """Do as `embed` in a thread of its own, as `acreate_completion` does."""
+        return await self._awaited(lambda: self.embed(input, **options), {})
+
+    async def acreate_embedding(self, input: Text | Iterable[Text], **options: Any) -> Any:  # noqa: A002
+        """Do as `create_embedding` in a thread of its own, as `acreate_completion` does."""
+        return await self._awaited(lambda: self.create_embedding(input, **options), {})
+
+    async def _awaited(self, request: Callable[[], Any], options: Mapping[str, Any]) -> Any:
+        """Do something in a thread of its own, given the options of the request."""
+        raise NotImplementedError
+
     def _embeddings(self) -> EmbeddingEngine:
         if self.closed:
             raise ClosedError(f"this {type(self).__name__} is closed")
