@@ -169,6 +169,22 @@ def test_many_texts_of_all_lengths_keep_their_order(embedding: Embedding, bert_p
     np.testing.assert_allclose(embedding.embed(texts), unit(alone(bert_path, texts)), atol=5e-5)
 
 
+def test_equal_texts_are_computed_once_and_have_equal_vectors(
+    open_embedding: Callable[..., Embedding], bert_path: Path
+) -> None:
+    texts = ["a b c", "d", "a b c", "e f", "d", "a b c", [2, 3], ""]
+    for pooling in ("mean", "none"):
+        embedding = open_embedding(bert_path, flash_attn_type="auto", pooling_type=pooling, n_seq_max=1)
+        epoch = embedding.context.epoch
+        vectors = embedding.embed(texts)
+        assert embedding.context.epoch == epoch + 4  # one text in each decode
+        for one, other in ((0, 2), (0, 5), (1, 4), (6, 7)):
+            np.testing.assert_array_equal(vectors[one], vectors[other])
+            assert not np.shares_memory(vectors[one], vectors[other])
+        for text, vector in zip(texts, vectors, strict=True):
+            np.testing.assert_allclose(vector, embedding.embed(text), atol=1e-6)
+
+
 def test_flash_attention_makes_nearly_the_same_vectors(
     open_embedding: Callable[..., Embedding], bert_path: Path
 ) -> None:

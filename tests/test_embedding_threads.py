@@ -36,7 +36,7 @@ def slow(closing: Callable[[Any], Any], smollm2_model: Any) -> Embedding:
     return closing(Embedding(smollm2_model, pooling_type="mean", **THREADS))
 
 
-MANY = ["the quick brown fox jumps over the lazy dog " * 8] * 200
+MANY = [f"{n}: " + "the quick brown fox jumps over the lazy dog " * 8 for n in range(200)]
 
 
 def begun(embedding: Embedding) -> None:

@@ -98,7 +98,8 @@ def test_scores_equal_those_of_each_pair_alone(make, bert):
     ranked = make(bert).rerank(query, documents)
     pairs = [[CLS, *bert_tokens(query), SEP, *bert_tokens(document), SEP] for document in documents]
     expected = rows_by_hand(bert, pairs)[:, 0]
-    np.testing.assert_allclose(by_index(ranked), expected, atol=1e-5)
+    # flash attention computes in float16 from 64 tokens on
+    np.testing.assert_allclose(by_index(ranked), expected, atol=2e-4)
     assert [one.score for one in ranked] == sorted((one.score for one in ranked), reverse=True)
     assert [one.document for one in ranked] == [documents[one.index] for one in ranked]
     assert sorted(one.index for one in ranked) == list(range(len(documents)))

@@ -384,7 +384,7 @@ class Slots:
             )
         if self._context.closed:
             raise ClosedError("this Llama is closed")
-        if self._context.memory is None:
+        if jobs and self._context.memory is None:
             raise InvalidBatchError(
                 f"models of the architecture {self._context.model.architecture!r} have no memory, so they can't "
                 "generate text token by token; embed() makes vectors of texts"

@@ -16,6 +16,7 @@ from llamacy.generate.arguments import checked_count
 from llamacy.generate.cancellation import current
 from llamacy.generate.embed.cost import best_tokens, on_gpu
 from llamacy.generate.embed.heads import check_pooling
+from llamacy.generate.embed.repeats import Repeats
 from llamacy.types import PoolingType
 
 if TYPE_CHECKING:
@@ -193,6 +194,7 @@ class EmbeddingEngine:
 
         if not texts:
             return np.empty((0, self.width), np.float32) if self.pooled else []
+        repeats = Repeats(texts)
         lengths = array("i", map(len, texts))
         offsets = np.zeros(len(texts) + 1, np.int64)
         np.cumsum(lengths, out=offsets[1:])
@@ -203,7 +205,7 @@ class EmbeddingEngine:
             self._begin()
             try:
                 self._prepare(max(lengths), self.adapters(lora))
-                order, ends = self._plan(lengths)
+                order, ends = self._plan(lengths, repeats.distinct)
                 vectors: Any = np.empty((len(texts), self.width), np.float32) if self.pooled else [None] * len(texts)
                 begin = 0
                 for end in ends:
@@ -213,6 +215,9 @@ class EmbeddingEngine:
                     if done is not None:
                         done(end - begin)
                     begin = end
+                repeats.fill(vectors)
+                if done is not None and repeats.n_repeated:
+                    done(repeats.n_repeated)
                 return vectors
             finally:
                 self._end()
@@ -270,15 +275,17 @@ class EmbeddingEngine:
     def _end(self) -> None:
         self._running, self._cancellation = False, None
 
-    def _plan(self, lengths: array[int]) -> tuple[array[int], array[int]]:
-        return plan_packs(
-            lengths,
+    def _plan(self, lengths: array[int], chosen: array[int]) -> tuple[array[int], array[int]]:
+        """Return the chosen texts in the order in which they are computed, and where in it each batch ends."""
+        order, ends = plan_packs(
+            array("i", map(lengths.__getitem__, chosen)),
             max_tokens=self.context.n_batch if self._n_wanted is None else min(self._n_wanted, self.context.n_batch),
             max_texts=self._n_texts,
             best_tokens=best_tokens(
                 self.model, self.context.n_threads_batch, self.context.params.values["flash_attn_type"]
             ),
         )
+        return array("i", map(chosen.__getitem__, order)), ends
 
     def _compute(self, tokens: array[int], offsets: Any, chosen: array[int], vectors: Any, first: int) -> None:
         import numpy as np
