@@ -11,11 +11,15 @@
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
+static const int KEPT = 4;
+
 struct bench_state {
-    llama_model *              model;
-    llama_context *            ctx;
-    size_t                     size;
+    llama_model *              model   = nullptr;
+    llama_context *            ctx     = nullptr;
+    size_t                     size    = 0;
+    int                        n_saves = 0;
     std::unique_ptr<uint8_t[]> data;
+    std::unique_ptr<uint8_t[]> kept[KEPT];
 };
 
 static double seconds() {
@@ -35,7 +39,8 @@ EXPORT bench_state * state_open(const char * path, int32_t n_ctx, const int32_t 
     llama_context_params params = llama_context_default_params();
     params.n_ctx = n_ctx;
     params.n_threads = params.n_threads_batch = 1;
-    auto * self = new bench_state { llama_model_load_from_file(path, llama_model_default_params()), nullptr, 0, nullptr };
+    auto * self = new bench_state;
+    self->model = llama_model_load_from_file(path, llama_model_default_params());
     if (self->model != nullptr) {
         self->ctx = llama_init_from_model(self->model, params);
     }
@@ -54,34 +59,24 @@ EXPORT bench_state * state_open(const char * path, int32_t n_ctx, const int32_t 
     return self;
 }
 
-// Seconds of a save into new memory, as who keeps it needs; negative when it fails.
-EXPORT double state_get_new(bench_state * self) {
+// Seconds of a save into new memory, as who keeps it needs; the last ones are kept. Negative when it fails.
+EXPORT double state_get(bench_state * self) {
+    auto & place = self->kept[self->n_saves++ % KEPT];
+    place.reset();
     const double begin = seconds();
     const size_t size = llama_state_seq_get_size(self->ctx, 0);
-    std::unique_ptr<uint8_t[]> data(new uint8_t[size]);
-    const size_t n = llama_state_seq_get_data(self->ctx, data.get(), size, 0);
+    place.reset(new uint8_t[size]);
+    const size_t n = llama_state_seq_get_data(self->ctx, place.get(), size, 0);
     const double took = seconds() - begin;
     return n == size ? took : -1;
 }
 
-// Seconds of a save over the one before; negative when it fails.
-EXPORT double state_get(bench_state * self) {
-    const double begin = seconds();
-    const size_t n = llama_state_seq_get_data(self->ctx, self->data.get(), self->size, 0);
-    const double took = seconds() - begin;
-    return n == self->size ? took : -1;
-}
-
-// Seconds of a restore of what state_get saved; negative when it fails.
+// Seconds of a restore of what was saved first; negative when it fails.
 EXPORT double state_set(bench_state * self) {
     const double begin = seconds();
     const size_t n = llama_state_seq_set_data(self->ctx, self->data.get(), self->size, 0);
     const double took = seconds() - begin;
     return n == self->size ? took : -1;
-}
-
-EXPORT size_t state_size(bench_state * self) {
-    return self->size;
 }
 
 // Seconds of a copy of as many bytes.
