@@ -73,7 +73,7 @@ class Llama(StatefulModel, EmbeddingBeside):
     cache
         Where to keep what the context computed, so that no beginning of a prompt is computed twice: bytes of memory
         that it may take, the path of a directory, True (2 GiB of memory), or a store of `llamacy.checkpoint`, which
-        others may share. What the context itself still has is used in any case.
+        others may share; None or 0 for nowhere. What the context itself still has is used in any case.
     ctx_checkpoints
         Models with recurrent layers or a sliding window can't go back to an earlier place of a prompt but to
         checkpoints, which are taken at the end of prompts and messages: so many for each sequence, in at most 1 GiB of

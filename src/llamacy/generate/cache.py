@@ -316,7 +316,7 @@ def as_store(cache: Cache) -> Store[Any] | None:
     TypeError, ValueError
         It is no cache, or has no room.
     """
-    if cache is None or cache is False:
+    if cache is None or (isinstance(cache, int) and cache == 0):
         return None
     if cache is True:
         return checkpoint.RamStore()
