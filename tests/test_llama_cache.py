@@ -137,9 +137,7 @@ def test_store_that_a_llama_made_is_closed_with_it_or_replaced(make_llama, tmp_p
     assert make_llama(cache=True).cache.capacity_bytes == 2 << 30
 
 
-@pytest.mark.parametrize(
-    ("wrong", "error"), [(-1, ValueError), (1.5, TypeError), ([], TypeError), (b"x", TypeError)]
-)
+@pytest.mark.parametrize(("wrong", "error"), [(-1, ValueError), (1.5, TypeError), ([], TypeError), (b"x", TypeError)])
 def test_wrong_cache_raises_and_nothing_stays_open(make_llama, wrong, error):
     with pytest.raises(error):
         make_llama(cache=wrong)
