@@ -40,9 +40,9 @@ class Slots:
     """Hands the sequences of a context to one request at a time.
 
     A sequence keeps what it holds when its request has ended, so that the next one computes only what is new; where
-    several share the memory, until another one needs the room. A request
-    that was left in the middle (a stream that nobody reads on) gives way to the next one of the same thread, and to any
-    once it is closed or garbage. While another thread still reads it, a new request is refused.
+    several share the memory, until another one needs the room. A request that was left in the middle (a stream that
+    nobody reads on) gives way to the next one of the same thread, and to any once it is closed or garbage. While
+    another thread still reads it, a new request is refused.
 
     Parameters
     ----------
