@@ -138,6 +138,19 @@ class LoadedModel:
             return f"<{name} closed>"
         return f"<{name} {self._model.description!r} n_ctx={self._n_ctx}>"
 
+    if not TYPE_CHECKING:  # to a type checker it would say that any name exists
+
+        def __getattr__(self, name: str) -> Any:
+            """Say of a name that there isn't where it may be."""
+            from llamacy._elsewhere import attribute_hint
+
+            message = f"{type(self).__name__!r} object has no attribute {name!r}"
+            hint = attribute_hint(name)
+            if hint:
+                raise AttributeError(message + hint)
+            # with these, Python names what is spelled alike
+            raise AttributeError(message, name=name, obj=self)
+
     # text and tokens
 
     def tokenize(self, text: str | bytes, add_bos: bool = True, special: bool = False) -> list[int]:
