@@ -98,7 +98,10 @@ def test_interrupted_scores_go_on(run: Run, rank_path: Path, tmp_path: Path) -> 
     run(*command, "--resume", "-q")
     run(*command[:6], "-o", str(tmp_path / "whole.npy"), "-t", "1", "-q")
     assert np.load(target).shape == (n_rows,)
-    np.testing.assert_allclose(np.load(target), np.load(tmp_path / "whole.npy"), atol=1e-5)
+    # batches of other rows, and so other kernels: that is the third digit with random weights; a row amiss is more
+    whole = np.load(tmp_path / "whole.npy")
+    assert np.abs(whole[1:] - whole[:-1]).mean() > 0.05
+    np.testing.assert_allclose(np.load(target), whole, atol=2e-3)
 
 
 @pytest.mark.parametrize(
