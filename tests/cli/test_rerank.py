@@ -114,7 +114,7 @@ def test_interrupted_scores_go_on(run: Run, rank_path: Path, tmp_path: Path) -> 
         (["--query-field", "q", "--top-n", "1"], b"", "--top-n is for one query"),
         (["--query-field", "q"], b"", "--input-format jsonl"),
         (["--query", "a"], b"b\n" * 20 + b"c " * 100, "document 20 and the query have 104 tokens, but at most 64"),
-        (["--query", "a " * 100, "--truncate"], b"b", "the query alone has"),
+        (["--query", "a " * 100, "--truncate"], b"b", "can be computed; shorten it, or use"),
         (["--query", "a", "--label", "x"], b"b", "label0"),
         (["--query", "a", "--template", "{query}"], b"b", "{document}"),
     ],
