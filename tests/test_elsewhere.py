@@ -67,3 +67,28 @@ def test_other_names_are_as_python_has_them(llama: Llama, closing: Callable[[Any
     with pytest.raises(AttributeError, match=r"module 'llamacy' has no attribute 'Lama'$"):
         llamacy.Lama  # type: ignore[attr-defined]  # noqa: B018
     assert closing(Embedding(bert_path, n_threads=1)).n_embd == 32
+
+
+@pytest.mark.parametrize(
+    ("path", "hint"),
+    [
+        ("all-minilm-l6-v2", "; llamacy.starter.pull('all-minilm-l6-v2') fetches it and returns its path"),
+        (
+            "org/a-model",
+            "; Llama.from_pretrained('org/a-model', filename) fetches a GGUF file from the Hugging Face Hub",
+        ),
+        ("models/one.gguf", ""),
+        ("/models", ""),
+        ("./models/one", ""),
+        ("nothing", ""),
+    ],
+)
+@pytest.mark.parametrize("kind", [Llama, Embedding])
+def test_model_that_is_not_there_is_told_how_to_fetch(
+    kind: Any, path: str, hint: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = path if path[0] != "/" else f"{tmp_path}{path}"
+    with pytest.raises(llamacy.ModelNotFoundError) as raised:
+        kind(path)
+    assert str(raised.value) == f"there is no model file {path!r}{hint}"

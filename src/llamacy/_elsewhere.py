@@ -75,3 +75,14 @@ def attribute_hint(name: str) -> str:
     if name in _ATTRIBUTES:
         return f"; use {_ATTRIBUTES[name]}"
     return f"; {_SETTINGS[name]}" if name in _SETTINGS else ""
+
+
+def model_hint(path: object) -> str:
+    """Return what to say of a model file that isn't there: how to fetch what its name may mean, or nothing."""
+    from llamacy.starter import starters
+
+    if any(path == starter.name for starter in starters()):
+        return f"; llamacy.starter.pull({path!r}) fetches it and returns its path"
+    if isinstance(path, str) and path.count("/") == 1 and path[0] not in "./~" and not path.endswith(".gguf"):
+        return f"; Llama.from_pretrained({path!r}, filename) fetches a GGUF file from the Hugging Face Hub"
+    return ""
