@@ -43,6 +43,8 @@ def test_in_batches_the_index_counts_from_the_first_text(embedding: Embedding, m
     [
         (5, TypeError, "a text, token ids, or several"),
         (None, TypeError, "a text, token ids, or several"),
+        ({"a": 1}, TypeError, "give a list, not a dict"),
+        ({"a", "b"}, TypeError, "give a list, not a set"),
         (["a", 5], TypeError, "text 1: a prompt is a text"),
         (["a", None], TypeError, "text 1"),
         ([1.5], TypeError, "text 0"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from array import array
 from typing import TYPE_CHECKING
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from llamacy.core.model import Model
 
     _Pair = Callable[[str], array[int]]
+
+_logger = logging.getLogger("llamacy")
 
 _PLACES = ("{query}", "{document}")
 _ADD_SEP = "tokenizer.ggml.add_sep_token"
@@ -80,6 +83,7 @@ class PairTokens:
         if not self._truncate:
             remedy = "shorten it, let documents be cut (truncate=True)"
             raise self._too_long(f"document {index} and the query have", len(tokens), remedy)
+        _logger.info("document %d and the query have %d tokens and are cut to %d", index, len(tokens), self._n_most)
         return self._cut(document, len(tokens))
 
     def _cut(self, document: str, n: int) -> array[int]:
