@@ -57,10 +57,14 @@ def render() -> str:
 
 
 def _spelling(action: argparse.Action) -> str:
-    value = "" if action.nargs == 0 else str(action.metavar or action.dest)
+    value = "" if action.nargs == 0 else str(action.metavar or _choices(action) or action.dest)
     if not action.option_strings:
         return f"`{value}`"
     return ", ".join(f"`{option} {value}`" if value else f"`{option}`" for option in action.option_strings)
+
+
+def _choices(action: argparse.Action) -> str:
+    return f"{{{','.join(map(str, action.choices))}}}" if action.choices else ""
 
 
 def _cell(text: str | None) -> str:

@@ -282,7 +282,7 @@ def test_the_bar_counts_texts(embedding: Embedding, monkeypatch: pytest.MonkeyPa
     embedding.embed(TEXTS, progress=True)
     assert f"{len(TEXTS)}/{len(TEXTS)}" in stderr.getvalue()
     list(embedding.embed_batches(iter(TEXTS), progress=True))
-    assert f"{len(TEXTS)}text" in stderr.getvalue()
+    assert f"{len(TEXTS)} texts" in stderr.getvalue()
 
 
 def test_no_bar_writes_nothing(embedding: Embedding, capfd: pytest.CaptureFixture[str]) -> None:
@@ -350,5 +350,5 @@ def test_a_model_that_is_handed_in_is_shared_and_stays_open(bert_path: Path) -> 
 
 
 def test_an_empty_prefix_differs_from_none(open_embedding: Callable[..., Embedding], bert_path: Path) -> None:
-    with pytest.raises(ValueError, match="query_prefix to Embedding"):
+    with pytest.raises(ValueError, match="give query_prefix "):
         open_embedding(bert_path, document_prefix="").embed("a", prompt="query")

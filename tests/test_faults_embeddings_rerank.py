@@ -38,14 +38,16 @@ def test_er_001_a_text_may_be_longer_than_the_batches(
 
 
 def test_er_003_a_text_that_is_too_long_is_cut_only_on_request(
-    open_embedding: Callable[..., Embedding], long_bert_path: Path
+    open_embedding: Callable[..., Embedding], long_bert_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     embedding = open_embedding(long_bert_path, n_ctx=64)
     text = [2] + [7] * 98 + [3]
     with pytest.raises(ContextLengthError, match="has 100 tokens, but at most 64"):
         embedding.embed(text)
-    vector, n_tokens = embedding.embed(text, truncate=True, return_count=True)
+    with caplog.at_level("INFO", "llamacy"):
+        vector, n_tokens = embedding.embed(text, truncate=True, return_count=True)
     assert n_tokens == 64
+    assert "text 0 has 100 tokens and is cut to 64" in caplog.messages
     np.testing.assert_array_equal(vector, embedding.embed([*text[:63], 3]))
 
 

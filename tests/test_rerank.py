@@ -338,11 +338,13 @@ def test_document_is_cut_at_its_end_and_nothing_else(make, bert):
     assert {one.document for one in ranked} == {"a", long}  # what is returned is whole
 
 
-def test_document_in_a_template_is_cut(make, qwen):
+def test_document_in_a_template_is_cut(make, qwen, caplog):
     reranker = make(qwen, n_ctx=48)
     long = "the cat sat on the mat and " * 10
     n_around = len(qwen_tokens("q", "")) - 1
-    (ranked,) = reranker.rerank("q", [long], truncate=True)
+    with caplog.at_level("INFO", "llamacy"):
+        (ranked,) = reranker.rerank("q", [long], truncate=True)
+    assert any(message.startswith("document 0 and the query have ") for message in caplog.messages)
     # a space and a document: the cut one begins with the space that any text gets
     tokens = qwen_tokens("q", long[: 48 - n_around - 1])
     assert len(tokens) == 48

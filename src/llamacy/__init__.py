@@ -52,7 +52,12 @@ def __getattr__(name):
     """Load a public name from the module it lives in (PEP 562)."""
     module = _MODULES.get(name)
     if module is None:
-        raise AttributeError(f"module 'llamacy' has no attribute {name!r}")
+        hint = ""
+        if name[:1].isupper():  # submodules are looked for here as well, before they are imported
+            from llamacy._elsewhere import class_hint
+
+            hint = class_hint(name)
+        raise AttributeError(f"module 'llamacy' has no attribute {name!r}{hint}")
     from importlib import import_module
 
     try:

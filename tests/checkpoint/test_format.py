@@ -224,6 +224,11 @@ def test_other_version_or_byte_order_is_incompatible(tmp_path: Path, content: by
         read_snapshot(file)
 
 
+def test_error_on_bytes_says_that_they_are_meant() -> None:
+    with pytest.raises(CorruptCheckpointError, match="these 4 bytes are of no use: it ends too early"):
+        snapshot_from_bytes(b"junk")
+
+
 def test_lengths_beyond_the_file_are_not_allocated(tmp_path: Path) -> None:
     frame = struct.pack("<8sIIQQQ", b"\x89LCYCKP\n", 1, 2**31, 2**62, 2**62, 2**62)
     with (

@@ -435,3 +435,15 @@ def test_pauses_never_cut_media_nor_repeat(n: int, places: list[int], n_held: in
         medium.at + number * MEDIA_ELEMENTS + k for number, medium in enumerate(media) for k in range(1, MEDIA_ELEMENTS)
     }
     assert found == [place for place in range(n_held + 1, len(prefix)) if place > 0 and place not in inside]
+
+
+def test_registry_is_shown_with_what_it_holds(make_kind: MakeContext) -> None:
+    context = make_kind("mamba")
+    decode(context, [1, 2, 3])
+    registry = Registry(context)
+    checkpoint = registry.capture(0, [1, 2, 3])
+    assert checkpoint is not None
+    assert repr(registry) == f"<Registry of 1 checkpoints, {registry.n_bytes} bytes>"
+    registry.close()
+    assert repr(registry) == "<Registry closed>"
+    assert repr(Registry(make_kind("llama"))) == "<Registry of a memory that needs no checkpoints>"

@@ -56,6 +56,19 @@ def found(store: Store[Any], tokens: list[int], **options: Any) -> list[int] | N
     return hit.snapshot.prefix.tokens.tolist()
 
 
+def test_store_is_shown_with_what_it_holds(tmp_path: Path) -> None:
+    snapshot = snapshot_of([1, 2])
+    ram, disk = RamStore(1 << 20), DiskStore(tmp_path / "chats", 1 << 20)
+    ram.put(snapshot)
+    assert repr(ram) == f"<RamStore of 1 snapshots, {snapshot.n_bytes} of 1048576 bytes>"
+    disk.put(snapshot)
+    disk.put(snapshot_of([3]))
+    assert repr(disk).startswith(f"<DiskStore {str(tmp_path / 'chats')!r} of 2 snapshots, ")
+    for store in (ram, disk):
+        store.close()
+    assert (repr(ram), repr(disk)) == ("<RamStore closed>", "<DiskStore closed>")
+
+
 def test_longest_beginning_is_found(make_store: MakeStore) -> None:
     store = make_store()
     for tokens in ([1], [1, 2, 3], [1, 2, 4], [2]):

@@ -73,6 +73,15 @@ def test_verify_of_sound_files_is_fine(run: Run, folder: Path) -> None:
     assert done.stderr.decode().strip() == "3 snapshots, 0 of no use"
 
 
+def test_one_file_is_told_in_the_singular(run: Run, folder: Path) -> None:
+    for number in (1, 2):
+        file(folder, number).unlink()
+    assert run("cache", "list", str(folder)).stderr.decode().strip() == "1 snapshot, 1.0 MB"
+    assert run("cache", "verify", str(folder)).stderr.decode().strip() == "1 snapshot, 0 of no use"
+    done = run("cache", "prune", str(folder), "--max-size", "1", "--dry-run")
+    assert done.stderr.decode().strip() == "1 file would go, 1.0 MB"
+
+
 def test_verify_names_each_damaged_file(run: Run, folder: Path) -> None:
     damage(file(folder, 1), 60)
     damage(file(folder, 3), 500_000)

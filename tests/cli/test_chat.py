@@ -79,7 +79,7 @@ def test_template_is_read_from_a_file(run: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--model", str(data("target.gguf"))], "no chat template"),
+        (["--model", str(data("target.gguf"))], "has no chat template: give --chat-format"),
         (["--model", str(data("target.gguf")), "--chat-format", "chatlm"], "chatml"),
         (["--model", str(data("target.gguf")), "--chat-template", "nowhere.jinja"], "nowhere.jinja"),
         ([*TINY, "-c", "256", "--system", "a" * 600], "256"),

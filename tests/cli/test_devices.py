@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+from llamacy import Llama
+from llamacy.cli.bench import random_tokens, run_llama
 from tests.helpers import data
 
 from .conftest import Run, one_error_line
@@ -29,6 +31,14 @@ def test_bench_prints_both_loops(run: Run) -> None:
     assert lines[2].startswith("prompt 16 ")
     assert lines[3].startswith("generation 8 ")
     assert all(float(number) > 0 for line in lines[2:] for number in line.split()[2:])
+
+
+def test_bench_computes_the_prompt_in_each_run() -> None:
+    with Llama(data("target.gguf"), n_ctx=64, n_threads=1, n_threads_batch=1) as llama:
+        prompt = random_tokens(llama.n_vocab(), 16)
+        for _ in range(3):
+            run_llama(llama, prompt, 2)
+        assert (llama.stats.n_prompt, llama.stats.n_saved) == (48, 0)
 
 
 def test_bench_context_too_small_is_one_line(run: Run) -> None:

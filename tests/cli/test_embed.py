@@ -20,6 +20,8 @@ from .conftest import Run, one_error_line
 
 TEXTS = ["a b c", "", "d", "é a b", "a b c d e f g", "z " * 40, "a b c", "x y\u2028z"]
 N_EMBD = 32
+# between a text alone and in company, with flash attention and random weights
+ROUNDING = 5e-4
 
 
 @pytest.fixture(scope="session")
@@ -52,13 +54,13 @@ def test_lines_on_standard_input_give_json_lines(run: Run, bert_path: Path, expe
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     assert [row["index"] for row in rows] == list(range(len(TEXTS)))
     assert all(set(row) == {"index", "embedding"} for row in rows)
-    np.testing.assert_allclose([row["embedding"] for row in rows], expected, atol=1e-5)
+    np.testing.assert_allclose([row["embedding"] for row in rows], expected, atol=ROUNDING)
 
 
 def test_lines_of_windows_and_without_an_end(run: Run, bert_path: Path, expected: Any) -> None:
     done = embed(run, bert_path, "-q", "-", input=b"\xef\xbb\xbfa b c\r\n\r\nd")
     rows = [json.loads(line)["embedding"] for line in done.stdout.splitlines()]
-    np.testing.assert_allclose(rows, expected[:3], atol=1e-5)
+    np.testing.assert_allclose(rows, expected[:3], atol=ROUNDING)
 
 
 def test_numpy_file_holds_all_vectors(run: Run, bert_path: Path, expected: Any, lines: Path, tmp_path: Path) -> None:
@@ -66,7 +68,7 @@ def test_numpy_file_holds_all_vectors(run: Run, bert_path: Path, expected: Any, 
     assert b"8/8" in done.stderr
     found = np.load(tmp_path / "out.npy")
     assert found.dtype == np.float32
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    np.testing.assert_allclose(found, expected, atol=ROUNDING)
     assert sorted(path.name for path in tmp_path.iterdir() if path.name.startswith(("out", ".out"))) == ["out.npy"]
 
 
@@ -75,13 +77,13 @@ def test_json_fields_are_kept(run: Run, bert_path: Path, expected: Any, records:
     rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_bytes().splitlines()]
     assert [row["id"] for row in rows] == list(range(len(TEXTS)))
     assert rows[3]["more"] == {"k": [3, None]}
-    np.testing.assert_allclose([row["embedding"] for row in rows], expected, atol=1e-5)
+    np.testing.assert_allclose([row["embedding"] for row in rows], expected, atol=ROUNDING)
 
 
 def test_json_strings_and_blank_lines_are_read(run: Run, bert_path: Path, expected: Any) -> None:
     done = embed(run, bert_path, "-q", "--input-format", "jsonl", input=b'"a b c"\n\n{"text": ""}\n')
     rows = [json.loads(line)["embedding"] for line in done.stdout.splitlines()]
-    np.testing.assert_allclose(rows, expected[:2], atol=1e-5)
+    np.testing.assert_allclose(rows, expected[:2], atol=ROUNDING)
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "arrow", "arrows"])
@@ -107,7 +109,7 @@ def test_arrow_is_read_and_written(run: Run, bert_path: Path, expected: Any, tmp
     assert found.schema.field("n").type == pa.int16()
     assert found.schema.field("embedding").type == pa.list_(pa.float32(), N_EMBD)
     assert found["day"].to_pylist() == days
-    np.testing.assert_allclose(found["embedding"].to_pylist(), expected, atol=1e-5)
+    np.testing.assert_allclose(found["embedding"].to_pylist(), expected, atol=ROUNDING)
     done = embed(run, bert_path, str(source), *arguments)
     assert json.loads(done.stdout.splitlines()[1])["day"] == "2024-01-02"
 
@@ -180,7 +182,7 @@ def test_text_that_is_too_long_is_named_by_its_number(run: Run, bert_path: Path,
         (["no-such-file"], b"", "no-such-file: there is no such file"),
         (["."], b"", "is a folder"),
         (["--output-format", "npy"], b"", "npy can't be written to standard output"),
-        (["-o", "out.txt"], b"", "out.txt: its name doesn't tell the format"),
+        (["-o", "out.txt"], b"", "or give --output-format"),
         (["-o", "no/such/out.npy"], b"", "there is no such folder"),
         (["-o", "out.npy", "--keep", "text"], b"", "no room for fields"),
         (["--resume"], b"", "name it with -o"),
@@ -303,7 +305,7 @@ def test_interrupted_run_goes_on_where_it_stopped(
     done = embed(run, bert_path, str(many), "-o", str(target), "--resume", *keep)
     assert f"going on after {n_safe} rows" in done.stderr.decode()
     assert sorted(path.name for path in tmp_path.iterdir()) == [target.name]
-    np.testing.assert_allclose(read_vectors(target, kind), vectors_of_many, atol=1e-5)
+    np.testing.assert_allclose(read_vectors(target, kind), vectors_of_many, atol=ROUNDING)
 
 
 def read_vectors(path: Path, kind: str) -> Any:
@@ -372,6 +374,7 @@ def test_resume_of_nothing_begins(run: Run, bert_path: Path, lines: Path, tmp_pa
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are those of POSIX")
+@pytest.mark.skipif(sys.platform == "win32", reason="no process can be halted there")
 def test_two_runs_do_not_write_one_file(run: Run, bert_path: Path, many: Path, tmp_path: Path) -> None:
     target = tmp_path / "out.npy"
     process = start("embed", str(many), "-o", str(target), "-m", str(bert_path), "-t", "1")
@@ -379,6 +382,8 @@ def test_two_runs_do_not_write_one_file(run: Run, bert_path: Path, many: Path, t
         while not (tmp_path / "out.npy.part").exists():
             assert process.poll() is None
             time.sleep(0.01)
+        # it might be done before the other one is ready
+        process.send_signal(signal.SIGSTOP)
         done = embed(run, bert_path, str(many), "-o", str(target), "--resume", "-q", check=False)
         assert "another process writes" in one_error_line(done)
     finally:

@@ -8,7 +8,7 @@ from pathlib import Path
 import gguf
 import pytest
 
-from tests.helpers import data
+from tests.helpers import data, rewrite
 
 from .conftest import Run
 
@@ -31,6 +31,21 @@ def test_card_agrees_with_gguf_package(run: Run, name: str) -> None:
     assert card["layers"] == field(f"{architecture}.block_count")
     assert card["vocabulary"] == len(field("tokenizer.ggml.tokens"))  # type: ignore[arg-type]
     assert card["chat_template"] is False
+
+
+def test_card_tells_rerankers_and_embedders_from_models_that_write(
+    run: Run, bert_path: Path, rank_path: Path, tmp_path: Path
+) -> None:
+    more = {
+        "tokenizer.chat_template.rerank": rewrite.string("{query} {document}"),
+        "qwen3.pooling_type": rewrite.number(4),
+    }
+    reranker = rewrite.rewrite(tmp_path / "qwen3.gguf", data("target.gguf"), more)
+    expected = {bert_path: "mean", rank_path: "rank", reranker: "rank", data("llama.gguf"): None}
+    for path, pooling in expected.items():
+        card = json.loads(run("info", str(path), "--json").stdout)["card"]
+        assert (card["pooling"], card["chat_template"]) == (pooling, False)
+    assert "pooling           rank" in run("info", str(rank_path)).stdout.decode().splitlines()
 
 
 def test_metadata_lists_all_keys_and_shortens_arrays(run: Run) -> None:

@@ -98,7 +98,10 @@ def test_interrupted_scores_go_on(run: Run, rank_path: Path, tmp_path: Path) -> 
     run(*command, "--resume", "-q")
     run(*command[:6], "-o", str(tmp_path / "whole.npy"), "-t", "1", "-q")
     assert np.load(target).shape == (n_rows,)
-    np.testing.assert_allclose(np.load(target), np.load(tmp_path / "whole.npy"), atol=1e-5)
+    # batches of other rows, and so other kernels: that is the third digit with random weights; a row amiss is more
+    whole = np.load(tmp_path / "whole.npy")
+    assert np.abs(whole[1:] - whole[:-1]).mean() > 0.05
+    np.testing.assert_allclose(np.load(target), whole, atol=2e-3)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +114,7 @@ def test_interrupted_scores_go_on(run: Run, rank_path: Path, tmp_path: Path) -> 
         (["--query-field", "q", "--top-n", "1"], b"", "--top-n is for one query"),
         (["--query-field", "q"], b"", "--input-format jsonl"),
         (["--query", "a"], b"b\n" * 20 + b"c " * 100, "document 20 and the query have 104 tokens, but at most 64"),
-        (["--query", "a " * 100, "--truncate"], b"b", "the query alone has"),
+        (["--query", "a " * 100, "--truncate"], b"b", "can be computed; shorten it, or use"),
         (["--query", "a", "--label", "x"], b"b", "label0"),
         (["--query", "a", "--template", "{query}"], b"b", "{document}"),
     ],

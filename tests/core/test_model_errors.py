@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -227,6 +228,12 @@ def test_model_made_without_arguments_raises() -> None:
         Model()
     with pytest.raises(TypeError):
         Model.__new__(Model)
+
+
+@pytest.mark.parametrize("source", [None, 5, [1.5]])
+def test_source_that_is_none_says_what_it_may_be(source: Any) -> None:
+    with pytest.raises(TypeError, match=re.escape(f"an open file or a Gguf, not {source!r}")):
+        Model(source)
 
 
 def test_no_alloc_model_gives_sizes_but_no_context() -> None:

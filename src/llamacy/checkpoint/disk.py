@@ -87,6 +87,9 @@ class DiskStore(Store[str]):
         """The directory."""
         return self._directory
 
+    def _where(self) -> str:
+        return f" {str(self._directory)!r}"
+
     def close(self) -> None:
         """Let go of what is in memory; the files stay."""
         super().close()

@@ -159,7 +159,10 @@ def snapshot_to_bytes(snapshot: Snapshot) -> bytes:
 
 def snapshot_from_bytes(data: bytes) -> Snapshot:
     """Return the snapshot in what `snapshot_to_bytes` returned; raise as `read_snapshot` does."""
-    return read_snapshot(io.BytesIO(data))
+    try:
+        return read_snapshot(io.BytesIO(data))
+    except (CorruptCheckpointError, IncompatibleCheckpointError) as error:
+        raise type(error)(f"these {len(data)} bytes are of no use: {error.args[0]}") from error
 
 
 def _description(snapshot: Snapshot) -> bytes:

@@ -110,6 +110,13 @@ class Registry:
         self._closed = False
         memory.observe(self)
 
+    def __repr__(self) -> str:
+        if self._closed:
+            return "<Registry closed>"
+        if not self._needed:
+            return "<Registry of a memory that needs no checkpoints>"
+        return f"<Registry of {len(self)} checkpoints, {self.n_bytes} bytes>"
+
     def __len__(self) -> int:
         """Return the number of valid checkpoints."""
         return len(self._used)

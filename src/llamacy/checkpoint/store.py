@@ -84,6 +84,16 @@ class Store(ABC, Generic[_Payload]):
         with self._lock:
             return len(self._index)
 
+    def __repr__(self) -> str:
+        name = type(self).__name__
+        if self._closed:
+            return f"<{name} closed>"
+        return f"<{name}{self._where()} of {len(self)} snapshots, {self.n_bytes} of {self.capacity_bytes} bytes>"
+
+    def _where(self) -> str:
+        """Return where it is, with a space before it; nothing for memory."""
+        return ""
+
     def __enter__(self) -> Self:
         return self
 

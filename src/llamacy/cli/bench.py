@@ -13,6 +13,7 @@ from llamacy.cli.common import (
     add_compute_options,
     add_model_option,
     compute_params,
+    counted,
     integer,
     print_table,
     resolve_model,
@@ -80,7 +81,8 @@ def run(arguments: argparse.Namespace) -> int:
             for _ in range(arguments.repetitions):
                 through_llama.append(run_llama(llm, prompt, arguments.n_gen))
                 bare.append(run_core(context, prompt, arguments.n_gen))
-        print(f"{llm.model.description}, {llm.model.size_bytes / 1e6:.0f} MB, {llm.context.n_threads} threads")
+        threads = counted(llm.context.n_threads, "thread")
+        print(f"{llm.model.description}, {llm.model.size_bytes / 1e6:.0f} MB, {threads}")
     rows = []
     for column, label in ((0, f"prompt {arguments.n_prompt}"), (1, f"generation {arguments.n_gen}")):
         first, second = (statistics.median(run[column] for run in runs) for runs in (through_llama, bare))
@@ -97,6 +99,8 @@ def random_tokens(n_vocab: int, n_tokens: int) -> list[int]:
 
 def run_llama(llm: Llama, prompt: list[int], n_tokens: int) -> tuple[float, float]:
     """Generate through `Llama.generate`; return tokens per second of the prompt and of the generation."""
+    # the memory has the prompt of the run before, which would not be computed again
+    llm.reset()
     begin = time.perf_counter()
     tokens = llm.generate(prompt, max_tokens=n_tokens + 1, temperature=0)
     next(tokens)

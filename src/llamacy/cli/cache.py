@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from llamacy.cli.common import CommandError, number, print_table
+from llamacy.cli.common import CommandError, counted, number, print_table
 from llamacy.errors import CheckpointError
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def _list(arguments: argparse.Namespace) -> int:
     ]
     print_table(rows, ("SNAPSHOT", "SIZE", "USED", "TOKENS", "MODEL"))
     n_bytes = sum(file.listed.n_bytes for file in examined)
-    print(f"{len(examined)} snapshots, {_megabytes(n_bytes)}", file=sys.stderr)
+    print(f"{counted(len(examined), 'snapshot')}, {_megabytes(n_bytes)}", file=sys.stderr)
     return 0
 
 
@@ -109,7 +109,7 @@ def _verify(arguments: argparse.Namespace) -> int:
         if problem is not None:
             damaged.append(file)
             print(problem)
-    print(f"{n} snapshots, {len(damaged)} of no use", file=sys.stderr)
+    print(f"{counted(n, 'snapshot')}, {len(damaged)} of no use", file=sys.stderr)
     return 1 if damaged else 0
 
 
@@ -138,7 +138,7 @@ def _prune(arguments: argparse.Namespace) -> int:
         n_bytes += listed.n_bytes
         print(listed.path)
     verb = "would go" if arguments.dry_run else "removed"
-    print(f"{len(doomed)} files {verb}, {_megabytes(n_bytes)}", file=sys.stderr)
+    print(f"{counted(len(doomed), 'file')} {verb}, {_megabytes(n_bytes)}", file=sys.stderr)
     return 0
 
 

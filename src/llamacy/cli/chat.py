@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from llamacy.cli.common import (
     EXIT_INTERRUPTED,
+    CommandError,
     add_compute_options,
     add_model_option,
     compute_params,
@@ -90,6 +91,11 @@ def run(arguments: argparse.Namespace) -> int:
         chat_format=arguments.chat_format,
         **compute_params(arguments),
     ) as llm:
+        if arguments.chat_template is None and arguments.chat_format is None and llm.model.chat_template() is None:
+            raise CommandError(
+                f"{path} has no chat template: give --chat-format or --chat-template if it was trained for chats; "
+                "otherwise `llamacy generate` continues a text."
+            )
         conversation = _Conversation(llm, arguments.system, options, verbose=arguments.verbose)
         if is_talk:
             llm.chat_template  # noqa: B018 - a model without a template is told before the first question

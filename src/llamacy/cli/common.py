@@ -180,6 +180,11 @@ def show_native_log(verbose: bool) -> None:
     logger.addHandler(handler)
 
 
+def counted(n: int, noun: str) -> str:
+    """Return a number with a noun, in the plural where that belongs."""
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+
+
 def argument_bytes(text: str) -> bytes:
     """Return an argument as the bytes that the shell gave; UTF-8 where the system has text."""
     return os.fsencode(text) if os.name == "posix" else text.encode("utf-8", "surrogatepass")

@@ -81,7 +81,10 @@ def make_card(
         return metadata.get(f"{architecture}.{key}")
 
     vocabulary = metadata.get("tokenizer.ggml.tokens")
-    templates = [key for key in metadata if key.startswith("tokenizer.chat_template")]
+    # that of rerankers is for pairs of texts
+    templates = [
+        key for key in metadata if key.startswith("tokenizer.chat_template") and key != "tokenizer.chat_template.rerank"
+    ]
     return {
         "file": str(path),
         "name": metadata.get("general.name"),
@@ -94,11 +97,22 @@ def make_card(
         "context_length": own("context_length"),
         "layers": own("block_count"),
         "embedding_length": own("embedding_length"),
+        "pooling": _pooling(own("pooling_type")),
         "vocabulary": len(vocabulary) if vocabulary is not None else None,
         "tokenizer": metadata.get("tokenizer.ggml.model"),
         "chat_template": bool(templates),
         "licence": metadata.get("general.license.name") or metadata.get("general.license"),
     }
+
+
+def _pooling(value: Any) -> str | None:
+    """Return how the model makes one vector, or scores, of a text."""
+    from llamacy.types import PoolingType
+
+    try:
+        return None if value is None else PoolingType(value).name.lower()
+    except ValueError:
+        return f"unknown ({value})"
 
 
 def _quantization(metadata: Mapping[str, Any], tensors: list[Any]) -> str | None:

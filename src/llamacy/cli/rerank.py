@@ -202,5 +202,5 @@ def _engine(arguments: argparse.Namespace, model: Path) -> Iterator[Embedding]:
 
     with Embedding(model, **compute_params(arguments)) as engine:
         if engine.pooling_type != PoolingType.RANK:
-            raise CommandError(f"{model} is no reranker: it has no classification head that its file speaks of.")
+            raise CommandError(f"{model} is no reranker: its file speaks of no classification head.")
         yield engine

@@ -81,7 +81,7 @@ cdef class Model:
             self.path = source = os.fsdecode(source)
             self._one_path = True
         elif not isinstance(source, Gguf) and not hasattr(source, "fileno"):
-            source = [os.fsdecode(path) for path in source]
+            source = _several_paths(source)
             if not source:
                 raise ValueError("a split model needs at least one path")
             self.path = source[0]
@@ -463,6 +463,15 @@ cdef int _save_to(Model self, c_llama.llama_model* ptr, const char* path, str ta
     finally:
         model_unuse(self)
     return 0
+
+
+cdef list _several_paths(source):
+    try:
+        return [os.fsdecode(path) for path in source]
+    except TypeError:
+        raise TypeError(
+            f"a model is a path, the paths of a split model, an open file or a Gguf, not {source!r:.80}"
+        ) from None
 
 
 cdef int model_adopt(Model self, object child) except -1:

@@ -33,7 +33,8 @@ def fetch(
         from huggingface_hub import hf_hub_download, list_repo_files
     except ImportError as error:
         raise ImportError(
-            "models from the Hugging Face Hub need the package huggingface_hub; install llamacy[hub]"
+            "models from the Hugging Face Hub need the package huggingface_hub: "
+            "pip install 'llamacy[hub]', or pip install huggingface_hub"
         ) from error
     options: dict[str, Any] = {"revision": revision, "local_dir": local_dir, "cache_dir": cache_dir}
     names = [filename]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from llamacy.core.context import Context
 from llamacy.core.model import Model
 from llamacy.core.params import ContextParams
-from llamacy.errors import ClosedError, InUseError
+from llamacy.errors import ClosedError, InUseError, ModelNotFoundError
 from llamacy.generate.adapters import Adapters, Lora, control_vector, several
 from llamacy.generate.names import raise_unknown
 from llamacy.generate.spellings import SPELLINGS, translated
@@ -37,6 +37,15 @@ _LLAMA_PARAMS = (
     "seed", "context_shift", "n_keep", "chat_format", "chat_template", "chat_template_name", "spm_infill", "lora_path",
     "lora_scale", "cache", "ctx_checkpoints", "checkpoint_interval", "checkpoint_on_device", "verbose",
 )  # fmt: skip
+
+
+def _load(path: StrPath, params: dict[str, Any]) -> Model:
+    try:
+        return Model(path, **params)
+    except ModelNotFoundError as error:
+        from llamacy._elsewhere import model_hint
+
+        raise ModelNotFoundError(f"{error}{model_hint(path)}") from None
 
 
 class LoadedModel:
@@ -75,7 +84,7 @@ class LoadedModel:
                 raise TypeError(f"the model is loaded already, so {', '.join(model_params)} can't be given")
             self._model, self._owns_model = model_path, False
         else:
-            self._model, self._owns_model = Model(model_path, **model_params), True
+            self._model, self._owns_model = _load(model_path, model_params), True
         try:
             self._context, self._n_ctx = self._make_context(n_ctx, params)
         except BaseException:
@@ -137,6 +146,19 @@ class LoadedModel:
         if self.closed:
             return f"<{name} closed>"
         return f"<{name} {self._model.description!r} n_ctx={self._n_ctx}>"
+
+    if not TYPE_CHECKING:  # to a type checker it would say that any name exists
+
+        def __getattr__(self, name: str) -> Any:
+            """Say of a name that there isn't where it may be."""
+            from llamacy._elsewhere import attribute_hint
+
+            message = f"{type(self).__name__!r} object has no attribute {name!r}"
+            hint = attribute_hint(name)
+            if hint:
+                raise AttributeError(message + hint)
+            # with these, Python names what is spelled alike
+            raise AttributeError(message, name=name, obj=self)
 
     # text and tokens
 

@@ -70,7 +70,7 @@ def output_format(path: Path | None, kind: str | None) -> str:
     found = kind or _SUFFIXES.get(path.suffix.lower())
     if found is None:
         raise CommandError(
-            f"{path}: its name doesn't tell the format: end it in .jsonl, .npy or .parquet, or give one."
+            f"{path}: its name doesn't tell the format: end it in .jsonl, .npy or .parquet, or give --output-format."
         )
     if found == "parquet":
         require_arrow()

@@ -43,13 +43,13 @@ class Prefixes:
             text = self._texts[prompt]
             if text is None:
                 raise ValueError(
-                    f"a model file doesn't say what goes before a {prompt}: give {prompt}_prefix to Embedding (the "
+                    f"a model file doesn't say what goes before a {prompt}: give {prompt}_prefix (the "
                     "model's page has it; an empty text for a model that wants none)"
                 )
             return text
         if prompt.isidentifier():
             close = get_close_matches(prompt, self._texts, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"names are {', '.join(map(repr, self._texts))}"
+            hint = f"did you mean {close[0]!r}?" if close else f"names are {', '.join(map(repr, self._texts))}."
             raise ValueError(
                 f"there is no prompt named {prompt!r}; {hint} A prefix of one word ends in a space or a colon"
             )

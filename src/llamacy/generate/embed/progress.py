@@ -17,5 +17,5 @@ def texts_bar(show: bool, total: int | None) -> Iterator[Callable[[int], object]
 
     # a log file gets a line every few seconds, a terminal a moving bar
     interval = 0.1 if sys.stderr.isatty() else 5.0
-    with tqdm(total=total, desc="embedding", unit="text", mininterval=interval, dynamic_ncols=True) as bar:
+    with tqdm(total=total, desc="embedding", unit=" texts", mininterval=interval, dynamic_ncols=True) as bar:
         yield bar.update

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from llamacy.errors import ContextLengthError, TokenizeError
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from llamacy.core.vocab import Vocab
 
     Text = str | bytes | Sequence[int]
+
+_logger = logging.getLogger("llamacy")
 
 
 def is_single(given: Any) -> bool:
@@ -31,6 +34,10 @@ def is_single(given: Any) -> bool:
         return bool(n_dimensions == 1) and getattr(given.dtype, "kind", "") in "iu"
     if isinstance(given, Sequence):
         return len(given) > 0 and isinstance(given[0], int)
+    if isinstance(given, (Mapping, set, frozenset)):
+        raise TypeError(
+            f"what is embedded comes in an order, which vectors have too: give a list, not a {type(given).__name__}"
+        )
     if isinstance(given, Iterable):
         return False
     raise TypeError(f"what is embedded is a text, token ids, or several of these, not {given!r:.80}")
@@ -98,6 +105,7 @@ class TextTokens:
                 n_prompt=len(tokens),
                 n_ctx=self._n_most,
             )
+        _logger.info("text %d has %d tokens and is cut to %d", index, len(tokens), self._n_most)
         end = tokens[-1:] if tokens[-1] in self._ends else array("i")
         return tokens[: self._n_most - len(end)] + end
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from array import array
 from typing import TYPE_CHECKING
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from llamacy.core.model import Model
 
     _Pair = Callable[[str], array[int]]
+
+_logger = logging.getLogger("llamacy")
 
 _PLACES = ("{query}", "{document}")
 _ADD_SEP = "tokenizer.ggml.add_sep_token"
@@ -78,7 +81,9 @@ class PairTokens:
         if len(tokens) <= self._n_most:
             return tokens
         if not self._truncate:
-            raise self._too_long(f"document {index} and the query have", len(tokens))
+            remedy = "shorten it, let documents be cut (truncate=True)"
+            raise self._too_long(f"document {index} and the query have", len(tokens), remedy)
+        _logger.info("document %d and the query have %d tokens and are cut to %d", index, len(tokens), self._n_most)
         return self._cut(document, len(tokens))
 
     def _cut(self, document: str, n: int) -> array[int]:
@@ -92,12 +97,12 @@ class PairTokens:
             n = len(tokens)
             if n <= self._n_most:
                 return tokens
-        raise self._too_long("the query alone has, with what goes around it,", n)
+        raise self._too_long("the query alone has, with what goes around it,", n, "shorten it")
 
-    def _too_long(self, what: str, n: int) -> ContextLengthError:
+    def _too_long(self, what: str, n: int, remedy: str) -> ContextLengthError:
         return ContextLengthError(
-            f"{what} {n} tokens, but at most {self._n_most} can be computed; shorten it, let documents be cut "
-            "(truncate=True), or use a larger n_ctx where the model allows one",
+            f"{what} {n} tokens, but at most {self._n_most} can be computed; {remedy}, or use a larger n_ctx where the "
+            "model allows one",
             n_prompt=n,
             n_ctx=self._n_most,
         )
