@@ -213,8 +213,8 @@ class DiskStore(Store[str]):
             return
         has_logits = head.n_logits_bytes > 0
         entry = Entry(head.fingerprint.digest, head.prefix, has_logits, listed.n_bytes, name)
-        self._files[name] = _File(listed, entry)
         self._index.add(entry)
+        self._files[name] = _File(listed, entry)
 
     def _forget(self, name: str) -> None:
         file = self._files.pop(name, None)
