@@ -42,6 +42,29 @@ class Listed(NamedTuple):
         return self.directory / self.name
 
 
+def checked_directory(given: StrPath) -> Path:
+    """Return a path that is a directory, or that nothing is at yet.
+
+    Raises
+    ------
+    CheckpointError
+        It is something else, or there can't be a directory.
+    """
+    name = os.fsdecode(given)
+    if not name:
+        raise CheckpointError("the path of the directory is empty; give '.' for the current one")
+    path = Path(name)
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return path
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{name!r} can't be a directory: {error}") from error
+    if not stat.S_ISDIR(found.st_mode):
+        raise CheckpointError(f"{name!r} is no directory")
+    return path
+
+
 def snapshot_name(snapshot: Snapshot) -> str:
     """Return the name of the file of a snapshot, which depends on its fingerprint and tokens only."""
     return address(snapshot.fingerprint, snapshot.prefix.elements) + SUFFIX
