@@ -170,9 +170,19 @@ def save_file(path: StrPath, snapshot: Snapshot) -> None:
     Raises
     ------
     CheckpointError
-        It can't be written; an older file is left alone.
+        It can't be written, or something else than a file is there; what is there is left alone.
     """
     target = Path(os.fsdecode(path))
+    try:
+        is_file = stat.S_ISREG(target.stat().st_mode)
+    except FileNotFoundError:
+        is_file = True
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{str(target)!r} can't be written: {error}") from error
+    if not is_file:
+        raise CheckpointError(f"{str(target)!r} can't be written: it is no file")  # a device, for instance
+    if target.is_symlink():
+        target = target.resolve()  # the file is replaced, not the link
     _write_whole(target, target.with_name(f".{target.name[:100]}.{os.urandom(8).hex()}.tmp"), snapshot)
 
 
@@ -221,6 +231,8 @@ def _readable(path: Path) -> Iterator[BinaryIO]:
         raise type(error)(f"{str(path)!r} is of no use: {error.args[0]}") from error
     except OSError as error:
         raise CorruptCheckpointError(f"{str(path)!r} can't be read: {error.strerror or error}") from error
+    except ValueError as error:  # no path at all
+        raise CorruptCheckpointError(f"{str(path)!r} can't be read: {error}") from error
 
 
 def _check_name(path: Path, fingerprint: Fingerprint, prefix: Prefix) -> None:
