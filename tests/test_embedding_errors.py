@@ -30,6 +30,11 @@ def test_a_text_that_is_too_long_is_refused_before_anything_is_computed(embeddin
     assert embedding.context.epoch == epoch
 
 
+def test_one_text_is_no_source_of_batches(embedding: Embedding) -> None:
+    with pytest.raises(TypeError, match="several texts, not 'abc'"):
+        embedding.embed_batches("abc")
+
+
 def test_in_batches_the_index_counts_from_the_first_text(embedding: Embedding, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("llamacy.generate.embed.engine._WINDOW_TEXTS", 2)
     batches = embedding.embed_batches(["a", "b", "c", "z " * 70])

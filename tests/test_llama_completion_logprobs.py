@@ -99,7 +99,7 @@ def test_logprobs_of_a_real_model(smollm2):
     assert json.loads(json.dumps(result)) == result
 
 
-@pytest.mark.parametrize("n_prompt", [1, 2, 64, 65, 129, 200])
+@pytest.mark.parametrize("n_prompt", [1, 2, 64, 65, 66, 129, 200])
 @pytest.mark.parametrize("n", [1, 2])
 @pytest.mark.parametrize("n_seq_max", [1, 2])
 def test_prompt_is_scored_whatever_its_length(closing, n_prompt, n, n_seq_max):

@@ -215,9 +215,13 @@ class Embedding(RankingModel):
         ------
         ContextLengthError, TokenizeError, DecodeError
             As for `embed`; what was yielded before is right.
+        TypeError
+            It is one text, or an option is wrong.
 
         Thread safety: between two steps other calls may run.
         """
+        if isinstance(texts, str):  # each of its characters would be a text
+            raise TypeError(f"texts must be several texts, not {texts!r:.80}")
         return self._request(normalize, truncate, prompt, dimensions, lora).batches(texts, progress=progress)
 
     def create_embedding(

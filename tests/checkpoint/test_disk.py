@@ -219,6 +219,22 @@ def test_directory_that_is_a_file_is_refused(tmp_path: Path) -> None:
         DiskStore(tmp_path / "file")
 
 
+@pytest.mark.parametrize("path", ["", "a\0b", "\ud800", "x" * 5000, "/dev/null/x"])
+def test_path_that_no_directory_can_have_is_refused(path: str) -> None:
+    with pytest.raises(CheckpointError, match="director"):
+        DiskStore(path)
+
+
+def test_pipe_in_the_place_of_a_file_is_not_waited_for(tmp_path: Path) -> None:
+    paths = stored(tmp_path, [1], [1, 2])
+    store = DiskStore(tmp_path)
+    paths[1].unlink()
+    os.mkfifo(paths[1])
+    hit = store.get(FACTS, Prefix([1, 2, 3]))
+    assert hit is not None
+    assert hit.snapshot.prefix.tokens.tolist() == [1]
+
+
 def test_directory_that_goes_is_made_again(tmp_path: Path) -> None:
     (path,) = stored(tmp_path / "store", [1])
     store = DiskStore(tmp_path / "store")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ from llamacy.errors import CheckpointError, CorruptCheckpointError, Incompatible
 from tests.helpers import data
 
 from .conftest import KINDS, PROMPT, UNCUT, MakeContext, decode
+from .processes import snapshot_of
 
 resource = pytest.importorskip("resource")
 
@@ -97,6 +99,24 @@ def refusal(restore: Callable[[Any], Any], argument: Any) -> str:
 
 
 # the disk
+
+
+def test_only_a_file_is_replaced_by_a_snapshot(tmp_path: Path) -> None:
+    snapshot = snapshot_of([1, 2])
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("file")
+    for path in (tmp_path / "pipe", tmp_path, "", ".", "a\0b", "\ud800"):
+        with pytest.raises(CheckpointError, match="can't be written"):
+            save_file(path, snapshot)
+    assert (tmp_path / "pipe").is_fifo()
+    for _ in range(2):
+        save_file(tmp_path / "link", snapshot)
+    assert (tmp_path / "link").is_symlink()
+    assert load_file(tmp_path / "file").prefix == snapshot.prefix
+    assert {entry.name for entry in tmp_path.iterdir()} == {"pipe", "link", "file"}
+    for path in ("a\0b", "\ud800"):
+        with pytest.raises(CheckpointError, match="can't be read"):
+            load_file(path)
 
 
 @each_kind

@@ -360,7 +360,7 @@ def test_resume_refuses_what_is_not_the_same(
 def test_resume_damaged_record_is_one_line(run: Run, bert_path: Path, lines: Path, tmp_path: Path) -> None:
     target = tmp_path / "out.npy"
     (tmp_path / "out.npy.part").write_bytes(b"")
-    for content in (b"{", b"[]", b'{"version": 99}', b"\xff"):
+    for content in (b"{", b"[]", b'{"version": 99}', b"\xff", b"[" * 100_000):
         (tmp_path / "out.npy.part.json").write_bytes(content)
         done = embed(run, bert_path, str(lines), "-o", str(target), "--resume", "-q", check=False)
         assert "is damaged or of another version" in one_error_line(done)

@@ -69,6 +69,14 @@ def test_save_onto_a_folder_raises_and_leaves_nothing(tmp_path: Path, llama_mode
     assert os.listdir(tmp_path) == ["folder"]
 
 
+def test_save_does_not_replace_what_is_no_file(tmp_path: Path, llama_model: Model) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="regular"):
+        llama_model.save(tmp_path / "pipe")
+    assert (tmp_path / "pipe").is_fifo()
+    assert os.listdir(tmp_path) == ["pipe"]
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
 def test_save_where_the_disk_is_full_raises(tmp_path: Path, llama_model: Model) -> None:
     import resource

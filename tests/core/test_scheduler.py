@@ -182,3 +182,19 @@ def test_scheduler_uses_the_context_like_a_plain_loop(make_scheduler, make_model
             batch.clear()
             batch.add(expected[-1], len(prompt) + len(expected) - 1, logits=True)
     assert generated == expected
+
+
+def test_what_makes_no_sense_is_refused_and_changes_nothing(make_scheduler):
+    scheduler = make_scheduler()
+    sequence = Sequence(0, 16)
+    sequence.extend(tokens_of("hello"))
+    n = len(sequence)
+    scheduler.add(sequence)
+    scheduler.prefill(sequence)
+    with pytest.raises(ValueError, match="n must be from 0, not -1"):
+        scheduler.cut(sequence, -1)
+    for idle in (3, [3], [None]):
+        with pytest.raises(TypeError):
+            scheduler.set_idle(idle)
+    scheduler.copy(sequence, sequence)
+    assert (len(sequence), sequence.n_past, scheduler.holds(sequence)) == (n, n, True)

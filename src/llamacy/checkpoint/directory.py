@@ -42,6 +42,29 @@ class Listed(NamedTuple):
         return self.directory / self.name
 
 
+def checked_directory(given: StrPath) -> Path:
+    """Return a path that is a directory, or that nothing is at yet.
+
+    Raises
+    ------
+    CheckpointError
+        It is something else, or there can't be a directory.
+    """
+    name = os.fsdecode(given)
+    if not name:
+        raise CheckpointError("the path of the directory is empty; give '.' for the current one")
+    path = Path(name)
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return path
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{name!r} can't be a directory: {error}") from error
+    if not stat.S_ISDIR(found.st_mode):
+        raise CheckpointError(f"{name!r} is no directory")
+    return path
+
+
 def snapshot_name(snapshot: Snapshot) -> str:
     """Return the name of the file of a snapshot, which depends on its fingerprint and tokens only."""
     return address(snapshot.fingerprint, snapshot.prefix.elements) + SUFFIX
@@ -147,9 +170,19 @@ def save_file(path: StrPath, snapshot: Snapshot) -> None:
     Raises
     ------
     CheckpointError
-        It can't be written; an older file is left alone.
+        It can't be written, or something else than a file is there; what is there is left alone.
     """
     target = Path(os.fsdecode(path))
+    try:
+        is_file = stat.S_ISREG(target.stat().st_mode)
+    except FileNotFoundError:
+        is_file = True
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{str(target)!r} can't be written: {error}") from error
+    if not is_file:
+        raise CheckpointError(f"{str(target)!r} can't be written: it is no file")  # a device, for instance
+    if target.is_symlink():
+        target = target.resolve()  # the file is replaced, not the link
     _write_whole(target, target.with_name(f".{target.name[:100]}.{os.urandom(8).hex()}.tmp"), snapshot)
 
 
@@ -198,6 +231,8 @@ def _readable(path: Path) -> Iterator[BinaryIO]:
         raise type(error)(f"{str(path)!r} is of no use: {error.args[0]}") from error
     except OSError as error:
         raise CorruptCheckpointError(f"{str(path)!r} can't be read: {error.strerror or error}") from error
+    except ValueError as error:  # no path at all
+        raise CorruptCheckpointError(f"{str(path)!r} can't be read: {error}") from error
 
 
 def _check_name(path: Path, fingerprint: Fingerprint, prefix: Prefix) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from llamacy.checkpoint.directory import (
     Listed,
+    checked_directory,
     list_abandoned,
     look_at,
     open_head,
@@ -68,12 +69,10 @@ class DiskStore(Store[str]):
 
     def __init__(self, directory: StrPath, capacity_bytes: int = 16 << 30) -> None:
         super().__init__(capacity_bytes)
-        self._directory = Path(os.fsdecode(directory))
+        self._directory = checked_directory(directory)
         self._files: dict[str, _File] = {}
         self._seen_ns: int | None = None
         self._stamp_ns = 0
-        if self._directory.exists() and not self._directory.is_dir():
-            raise CheckpointError(f"{str(self._directory)!r} is no directory")
         with self._lock:
             self._refresh()
             for file in list_abandoned(self._directory):
@@ -137,6 +136,8 @@ class DiskStore(Store[str]):
         # before the file is opened: should it be replaced meanwhile, it doesn't look like this afterwards
         listed = look_at(self._directory, entry.payload)
         try:
+            if listed is None:
+                raise FileNotFoundError  # also a pipe has come in its place, on which opening would wait
             return open_snapshot(self._directory / entry.payload)
         except FileNotFoundError:
             with self._lock:
@@ -216,8 +217,8 @@ class DiskStore(Store[str]):
             return
         has_logits = head.n_logits_bytes > 0
         entry = Entry(head.fingerprint.digest, head.prefix, has_logits, listed.n_bytes, name)
-        self._files[name] = _File(listed, entry)
         self._index.add(entry)
+        self._files[name] = _File(listed, entry)
 
     def _forget(self, name: str) -> None:
         file = self._files.pop(name, None)

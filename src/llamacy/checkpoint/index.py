@@ -38,6 +38,8 @@ class Found(NamedTuple, Generic[_Payload]):
 class Index(Generic[_Payload]):
     """Entries by what they hold; the least recently used one first.
 
+    Ctrl-C may come between any two statements: the tries are built anew when a change of them was left half done.
+
     Thread safety: none; guard it with a lock.
     """
 
@@ -45,6 +47,7 @@ class Index(Generic[_Payload]):
         self._tries: dict[bytes, Trie[Entry[_Payload]]] = {}
         self._used: OrderedDict[Entry[_Payload], None] = OrderedDict()
         self.n_bytes = 0
+        self._torn = False
 
     def __len__(self) -> int:
         return len(self._used)
@@ -55,29 +58,36 @@ class Index(Generic[_Payload]):
 
     def get(self, owner: bytes, prefix: Prefix) -> Entry[_Payload] | None:
         """Return the entry that holds just this."""
+        self._mend()
         trie = self._tries.get(owner)
         return None if trie is None else trie.get(prefix.elements)
 
     def add(self, entry: Entry[_Payload]) -> Entry[_Payload] | None:
         """Add an entry as the last used one; return the one whose place it takes."""
+        self._mend()
+        self._torn = True
+        self._used[entry] = None
         before = self._tries.setdefault(entry.owner, Trie()).insert(entry.prefix.elements, entry)
         if before is not None:
             del self._used[before]
             self.n_bytes -= before.n_bytes
-        self._used[entry] = None
         self.n_bytes += entry.n_bytes
+        self._torn = False
         return before
 
     def remove(self, entry: Entry[_Payload]) -> bool:
         """Take an entry out; return whether it was there."""
+        self._mend()
         if entry not in self._used:
             return False
+        self._torn = True
         del self._used[entry]
         self.n_bytes -= entry.n_bytes
         trie = self._tries[entry.owner]
         trie.remove(entry.prefix.elements)
         if not len(trie):
             del self._tries[entry.owner]
+        self._torn = False
         return True
 
     def touch(self, entry: Entry[_Payload]) -> None:
@@ -87,6 +97,7 @@ class Index(Generic[_Payload]):
 
     def covered(self, owner: bytes, prefix: Prefix) -> list[Entry[_Payload]]:
         """Return the entries that hold a beginning of this, but not all of it."""
+        self._mend()
         trie = self._tries.get(owner)
         return [] if trie is None else [found.value for found in trie.prefixes(prefix.elements)]
 
@@ -109,6 +120,7 @@ class Index(Generic[_Payload]):
             Something is left to decode, or the entry has the logits of the last token: in both cases it is
             possible to go on. None when nothing is of use.
         """
+        self._mend()
         trie = self._tries.get(owner.digest)
         if trie is None:
             return None
@@ -118,6 +130,14 @@ class Index(Generic[_Payload]):
         if found.entry.has_logits and len(found.entry.prefix) == len(prefix):
             return found
         return _longest(trie, prefix.head(prefix.whole(len(prefix) - 1)), can_cut)
+
+    def _mend(self) -> None:
+        if self._torn:
+            mended: Index[_Payload] = Index()
+            for entry in self._used:
+                mended.add(entry)
+            self._tries, self._used, self.n_bytes = mended._tries, mended._used, mended.n_bytes
+            self._torn = False
 
 
 def _longest(trie: Trie[Entry[_Payload]], prefix: Prefix, can_cut: bool) -> Found[_Payload] | None:

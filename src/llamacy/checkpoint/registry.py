@@ -61,7 +61,8 @@ class Registry:
 
     Recurrent state, and a sliding window, can't be cut back to an earlier position as attention can: going back needs a
     copy of how they were. A checkpoint is just that; all else must still be in the memory. So each change of the memory
-    (`Memory.observe`) makes those checkpoints invalid that rely on what was changed.
+    (`Memory.observe`) makes those checkpoints invalid that rely on what was changed. Ctrl-C in the middle of that costs
+    all of them.
 
     Parameters
     ----------
@@ -107,6 +108,7 @@ class Registry:
         self._tries: dict[int, Trie[Checkpoint]] = {}
         # the least recently used one first
         self._used: OrderedDict[Checkpoint, None] = OrderedDict()
+        self._torn = False
         self._closed = False
         memory.observe(self)
 
@@ -249,6 +251,9 @@ class Registry:
                 self._drop(checkpoint)
                 raise StaleCheckpointError(str(error.args[0]), log=error.log) from error
             raise self._failed(memory, seq_id, error) from error
+        except BaseException as error:
+            self._failed(memory, seq_id, StateError(repr(error)))
+            raise
         try:
             memory.seq_rm(seq_id, n_positions, -1)
             last = memory.seq_pos_max(seq_id)
@@ -265,6 +270,7 @@ class Registry:
 
     def invalidate(self, seq_id: int | None, from_pos: int = 0) -> None:
         """Drop what relies on positions of a sequence, or of each of them, from one on."""
+        self._mend()
         for checkpoint in list(self._used):
             if seq_id in (None, checkpoint.seq_id) and checkpoint.n_positions > from_pos:
                 self._drop(checkpoint)
@@ -289,6 +295,7 @@ class Registry:
         if context is None or context.closed:
             self.close()
             raise ClosedError("the context is closed, and with it the registry of its checkpoints")
+        self._mend()
         return context
 
     def _check_fresh(self, context: Context, checkpoint: Checkpoint) -> None:
@@ -310,24 +317,37 @@ class Registry:
         )
 
     def _add(self, checkpoint: Checkpoint) -> None:
+        self._torn = True
         trie = self._tries.setdefault(checkpoint.seq_id, Trie())
         before = trie.insert(checkpoint.prefix.elements, checkpoint)
         if before is not None:
             before.valid = False
             del self._used[before]
         self._used[checkpoint] = None
+        self._torn = False
         while len(trie) > self._n_most:
             self._drop(next(known for known in self._used if known.seq_id == checkpoint.seq_id))
         while self._n_bytes_most is not None and self._used and self.n_bytes > self._n_bytes_most:
             self._drop(next(iter(self._used)))
 
     def _drop(self, checkpoint: Checkpoint) -> None:
+        self._torn = True
         checkpoint.valid = False
         del self._used[checkpoint]
         trie = self._tries[checkpoint.seq_id]
         trie.remove(checkpoint.prefix.elements)
         if not len(trie):
             del self._tries[checkpoint.seq_id]
+        self._torn = False
+
+    def _mend(self) -> None:
+        """Drop everything when Ctrl-C left a change of it half done."""
+        if self._torn:
+            for checkpoint in self._used:
+                checkpoint.valid = False
+            self._used.clear()
+            self._tries.clear()
+            self._torn = False
 
 
 def pauses(prefix: Prefix, n_held: int, *, interval: int = 0, borders: Iterable[int] = ()) -> list[int]:

@@ -197,6 +197,8 @@ class Store(ABC, Generic[_Payload]):
                     self._stats.n_hits += 1
                     self._stats.n_tokens_saved += prefix.cells(found.n_elements)
                 return Hit(snapshot, found.n_elements)
+            with self._lock:
+                self._index.remove(found.entry)  # should its file be unknown, after Ctrl-C
 
     def find(self, context: Context, prefix: Prefix, *, n_least: int = 0) -> Hit | None:
         """Return the snapshot that saves most of the work of decoding a prefix in a context that it fits.

@@ -28,24 +28,34 @@ cdef list _alive(Context self):
     return [observer for observer in [reference() for reference in self._observers] if observer is not None]
 
 
+cdef int _tell(Context self, str method, tuple arguments) except -1:
+    cdef list observers = _alive(self)
+    try:
+        for observer in observers:
+            getattr(observer, method)(*arguments)
+    except BaseException:
+        # Ctrl-C, most likely: the memory has changed, so who was not told to the end must rely on nothing any more
+        for observer in observers:
+            observer.invalidate(None, 0)
+        raise
+    return 0
+
+
 cdef int observers_changed(Context self, int seq_id, int from_pos) except -1:
     if self._observers:
-        for observer in _alive(self):
-            observer.invalidate(None if seq_id < 0 else seq_id, max(from_pos, 0))
+        _tell(self, "invalidate", (None if seq_id < 0 else seq_id, max(from_pos, 0)))
     return 0
 
 
 cdef int observers_copied(Context self, int seq_id_src, int seq_id_dst) except -1:
     if self._observers:
-        for observer in _alive(self):
-            observer.inherit(seq_id_src, seq_id_dst)
+        _tell(self, "inherit", (seq_id_src, seq_id_dst))
     return 0
 
 
 cdef int observers_replaced(Context self, int seq_id) except -1:
     if self._observers:
-        for observer in _alive(self):
-            observer.invalidate_device(seq_id)
+        _tell(self, "invalidate_device", (seq_id,))
     return 0
 
 

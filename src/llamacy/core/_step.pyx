@@ -120,8 +120,8 @@ cdef int step_record_prompt(Context context, Sequence sequence) except -1:
             row = context_logits_ith(context, sequence._first_row + i)
             logprob_record_append(record, row, context.n_vocab, sequence._tokens[next_token])
             sequence._next_scored = next_token + 1
-    if sequence._next_scored == sequence._n_tokens:
-        sequence._prompt_logprobs = None
+    if sequence._n_past + sequence._n_taken == sequence._n_tokens:
+        sequence._prompt_logprobs = None  # not before: who shares a prompt wants the row of its last token, too
     return 0
 
 

@@ -23,6 +23,7 @@ from array import array
 from types import MappingProxyType
 
 from llamacy.core._architectures import LEARNED_POSITIONS
+from llamacy.core._replace import replacing
 from llamacy.core.log import refresh_level
 from llamacy.core.params import ModelParams as _ModelParams
 from llamacy.errors import GgufError, InUseError, ModelFormatError, ModelSaveError
@@ -397,27 +398,20 @@ cdef class Model:
             self._save_unpacked(path)
             return
         target = os.fsdecode(path)
-        partial = f"{target}.{os.getpid()}.partial"
-        encoded = os.fsencode(partial)
-        cdef const char* c_path = encoded
         try:
-            # llama.cpp ignores a path that it can't write to, so find out first
-            with open(partial, "wb"):
-                pass
-            _save_to(self, ptr, c_path, target)
-            # nor does it tell whether everything could be written: reading the file back does
-            try:
-                Gguf(partial).close()
-            except GgufError:
-                raise native_error(ModelSaveError, f"could not write {target!r}: the disk may be full") from None
-            os.replace(partial, target)
+            # a path that can't be written to is told here: llama.cpp ignores it
+            with replacing(target) as partial:
+                encoded = os.fsencode(partial)
+                _save_to(self, ptr, encoded, target)
+                # nor does it tell whether everything could be written: reading the file back does
+                try:
+                    Gguf(partial).close()
+                except GgufError:
+                    raise native_error(ModelSaveError, f"could not write {target!r}: the disk may be full") from None
         except OSError as error:
             if isinstance(error, ModelSaveError):
                 raise
             raise ModelSaveError(f"could not write {target!r}: {error}") from error
-        finally:
-            if os.path.exists(partial):
-                os.unlink(partial)
 
     def _save_unpacked(self, path):
         # weights that were repacked for this CPU can't be read back: load the file once more, as it is

@@ -123,8 +123,12 @@ cdef class Scheduler:
         sequences : iterable of Sequence
             In place of those that were named before.
         """
+        cdef list idle = list(sequences)
         _check_idle(self)
-        self._idle = list(sequences)
+        for sequence in idle:
+            if not isinstance(sequence, Sequence):
+                raise TypeError(f"idle are sequences, not {sequence!r:.80}")
+        self._idle = idle
 
     def holds(self, Sequence sequence not None):
         """Return whether the memory still holds the tokens that are not pending, computed as they would be now.
@@ -160,7 +164,14 @@ cdef class Scheduler:
         -------
         bool
             False when the memory can't be cut there; nothing was changed.
+
+        Raises
+        ------
+        ValueError
+            The number is negative.
         """
+        if n < 0:
+            raise ValueError(f"n must be from 0, not {n}")
         _check_idle(self)
         if n < sequence._n_past and not _try_cut(self, sequence, n):
             return False
@@ -255,6 +266,8 @@ cdef class Scheduler:
         MemoryOperationError
             The memory can't copy the sequence as it is now.
         """
+        if source is target:
+            return
         self.reset(target)
         if source._n_past and self.context.memory is not None:
             self.context.memory.seq_cp(source.seq_id, target.seq_id)

@@ -341,8 +341,7 @@ class Slots:
             self._retire()
             sequence = next((sequence for sequence in self._sequences if not sequence.n_past), self._sequences[0])
             yield sequence
-            self._sequences.remove(sequence)
-            self._sequences.append(sequence)
+            self._sequences = [*(other for other in self._sequences if other is not sequence), sequence]
 
     def _retire(self) -> None:
         streams, sequences = self._streams, self._in_use

@@ -219,7 +219,7 @@ class PartFile:
             found = json.loads(self._record.read_text(encoding="utf-8"))
         except FileNotFoundError:
             return None
-        except ValueError:
+        except (ValueError, RecursionError):
             found = None
         if not isinstance(found, dict) or found.get("version") != _VERSION or not self.path.is_file():
             raise CommandError(f"{self._record} is damaged or of another version: --force begins again.")
