@@ -102,7 +102,7 @@ $(VENV)/.dev: $(VENV)/.tools | $(VENV)/.installed
 
 .venv-asan/.tools: pyproject.toml
 	$(call make_venv,.venv-asan)
-	.venv-asan/bin/python -m pip install -q numpy platformdirs tqdm pytest pytest-timeout hypothesis gguf
+	.venv-asan/bin/python -m pip install -q numpy platformdirs tqdm jinja2 pytest pytest-timeout hypothesis gguf
 	@touch $@
 
 .venv-asan/.installed: .venv-asan/.tools $(SOURCES) $(shell find src -name '*.py')

@@ -57,8 +57,9 @@ def main() -> int:
     if rows:
         print_rows(rows)
     if arguments.only in "micro: growth":
-        growth = measure_growth(models["micro"], arguments.sets, 1 if arguments.quick else 2)
+        growth, interrupted = measure_growth(models["micro"], arguments.sets, 1 if arguments.quick else 2)
         print_rows(growth)
+        print_interruptions(interrupted)
         rows += growth
     if peers:
         print_peers(measure_peers(chosen, models, peers))
@@ -88,9 +89,14 @@ def measure(chosen: list[Case], models: dict[str, Path], n_sets: int) -> list[di
     return [_row(case, one) for case, one in zip(chosen, series, strict=True)]
 
 
-def measure_growth(path: Path, n_sets: int, rounds: int) -> list[dict[str, Any]]:
-    """Measure what a token costs after few tokens and after many, relative to the native loop there."""
+def measure_growth(path: Path, n_sets: int, rounds: int) -> tuple[list[dict[str, Any]], dict[str, float]]:
+    """Measure what a token costs after few tokens and after many, relative to the native loop there.
+
+    Returns the rows, and how many times each process was interrupted in 100 tokens, where the system tells.
+    """
     rows = []
+    interruptions: dict[str, int] = {}
+    n_tokens_made = 0
     for text in (False, True):
         series = Series()
         for number in range(n_sets):
@@ -99,6 +105,11 @@ def measure_growth(path: Path, n_sets: int, rounds: int) -> list[dict[str, Any]]
                 share_cpu((native, llamacy), number)
                 progress(f"set {number + 1} of {n_sets}: growth, {'streamed text' if text else 'generate'}")
                 alternate((native, llamacy), growth_request(text), rounds, series)
+                for worker in (native, llamacy):
+                    count = worker.interruptions()
+                    if count is not None:
+                        interruptions[worker.name] = interruptions.get(worker.name, 0) + count
+                n_tokens_made += (rounds + 1) * growth_request(text).n_generate
         added = None
         for mark in MARKS:
             span = second_half(mark)
@@ -112,7 +123,7 @@ def measure_growth(path: Path, n_sets: int, rounds: int) -> list[dict[str, Any]]
             row = _fields("micro", name, series, span, n_tokens, ratios)
             rows.append({**row, "target": None, "growth": growth, "kept": growth <= _GROWTH})
     progress()
-    return rows
+    return rows, {name: 100 * count / n_tokens_made for name, count in interruptions.items()}
 
 
 def measure_peers(
@@ -181,6 +192,13 @@ def print_rows(rows: list[dict[str, Any]]) -> None:
         kept = {True: "kept", False: "MISSED", None: ""}[row["kept"]]
         lines.append((row["model"], row["name"], *times, *ratios, promise, output, kept))
     print_table(lines)
+
+
+def print_interruptions(interrupted: dict[str, float]) -> None:
+    """Say how much other programs disturbed what tells the growth; a longer token is interrupted more often."""
+    if interrupted:
+        counts = ", ".join(f"{name} {count:.0f}" for name, count in interrupted.items())
+        print(f"interrupted by other programs in 100 tokens of the growth rows: {counts}")
 
 
 def print_peers(found: list[tuple[Case, str, float, float, Ratio]]) -> None:

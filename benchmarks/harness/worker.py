@@ -124,6 +124,14 @@ class Worker:
         """Return the most bytes of memory that the process had so far."""
         return int(self.ask("rss")["peak_rss_bytes"])
 
+    def interruptions(self) -> int | None:
+        """Return how often another process took the CPU away, or None where the system doesn't tell."""
+        try:
+            with Path(f"/proc/{self._process.pid}/status").open(encoding="ascii") as status:
+                return next(int(line.split()[1]) for line in status if line.startswith("nonvoluntary_ctxt_switches:"))
+        except OSError:
+            return None
+
     def ask(self, line: str) -> dict[str, Any]:
         """Give the process one line, and return its answer."""
         assert self._process.stdin is not None
