@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import os
 import pickle
 import threading
 
@@ -134,7 +135,8 @@ def test_store_that_a_llama_made_is_closed_with_it_or_replaced(make_llama, tmp_p
     assert make_llama().cache is None
     assert make_llama(cache=False).cache is None
     assert make_llama(cache=0).cache is None
-    assert make_llama(cache=True).cache.capacity_bytes == 2 << 30
+    memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    assert make_llama(cache=True).cache.capacity_bytes == min(2 << 30, memory_bytes // 8)
 
 
 @pytest.mark.parametrize(("wrong", "error"), [(-1, ValueError), (1.5, TypeError), ([], TypeError), (b"x", TypeError)])

@@ -72,7 +72,7 @@ class Llama(StatefulModel, EmbeddingBeside):
         path and a scale. `load_lora` loads further ones.
     cache
         Where to keep what the context computed, so that no beginning of a prompt is computed twice: bytes of memory
-        that it may take, the path of a directory, True (2 GiB of memory), or a store of `llamacy.checkpoint`, which
+        that it may take, the path of a directory, True (an eighth of the memory, at most 2 GiB), or a store of `llamacy.checkpoint`, which
         others may share; None or 0 for nowhere. What the context itself still has is used in any case.
     ctx_checkpoints
         Models with recurrent layers or a sliding window can't go back to an earlier place of a prompt but to

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+
 from llamacy.checkpoint.index import Entry
 from llamacy.checkpoint.snapshot import Snapshot
 from llamacy.checkpoint.store import Store
+
+_MOST_BYTES = 2 << 30
 
 
 class RamStore(Store[Snapshot]):
@@ -12,16 +16,17 @@ class RamStore(Store[Snapshot]):
 
     Parameters
     ----------
-    capacity_bytes : int
-        What the snapshots may take together; the least recently used ones go first.
+    capacity_bytes : int, optional
+        What the snapshots may take together; the least recently used ones go first. By default an eighth of the
+        machine's memory, but at most 2 GiB.
 
     Pickled is its capacity, not what it holds.
 
     Thread safety: may be used by several threads.
     """
 
-    def __init__(self, capacity_bytes: int = 2 << 30) -> None:
-        super().__init__(capacity_bytes)
+    def __init__(self, capacity_bytes: int | None = None) -> None:
+        super().__init__(_default_capacity() if capacity_bytes is None else capacity_bytes)
 
     def __reduce__(self) -> tuple[type[RamStore], tuple[int]]:
         return type(self), (self.capacity_bytes,)
@@ -50,3 +55,11 @@ class RamStore(Store[Snapshot]):
 
     def _discard(self, entry: Entry[Snapshot]) -> None:
         self._index.remove(entry)
+
+
+def _default_capacity() -> int:
+    try:
+        memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):  # not on every system
+        return _MOST_BYTES
+    return min(_MOST_BYTES, memory_bytes // 8)

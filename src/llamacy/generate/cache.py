@@ -46,7 +46,7 @@ class CacheStats:
     n_from_store: int = 0
     #: Checkpoints and snapshots that could not be taken, stored or restored; the log says why.
     n_failed: int = 0
-    #: Seconds spent with restoring, and with taking and storing.
+    #: Seconds spent with looking for something to restore and restoring it, and with taking and storing.
     restore_s: float = 0.0
     store_s: float = 0.0
     #: Checkpoints that there are now, and their bytes in host memory.
