@@ -72,8 +72,9 @@ class Llama(StatefulModel, EmbeddingBeside):
         path and a scale. `load_lora` loads further ones.
     cache
         Where to keep what the context computed, so that no beginning of a prompt is computed twice: bytes of memory
-        that it may take, the path of a directory, True (an eighth of the memory, at most 2 GiB), or a store of `llamacy.checkpoint`, which
-        others may share; None or 0 for nowhere. What the context itself still has is used in any case.
+        that it may take, the path of a directory, True (an eighth of the memory, at most 2 GiB), or a store of
+        `llamacy.checkpoint`, which others may share; None or 0 for nowhere. What the context itself still has is used
+        in any case.
     ctx_checkpoints
         Models with recurrent layers or a sliding window can't go back to an earlier place of a prompt but to
         checkpoints, which are taken at the end of prompts and messages: so many for each sequence, in at most 1 GiB of
@@ -167,44 +168,6 @@ class Llama(StatefulModel, EmbeddingBeside):
         self._seed = seed
         self._spm_infill = spm_infill
         self._worker: Worker | None = None
-
-    @classmethod
-    def from_pretrained(
-        cls,
-        repo_id: str,
-        filename: str,
-        *,
-        revision: str | None = None,
-        local_dir: StrPath | None = None,
-        cache_dir: StrPath | None = None,
-        **kwargs: Any,
-    ) -> Llama:
-        """Download a model from the Hugging Face Hub, once, and load it.
-
-        Parameters
-        ----------
-        repo_id
-            Repository, for instance ``"org/model-GGUF"``.
-        filename
-            File in it, or a pattern such as ``"*q4_k_m.gguf"`` that one file matches. All parts of a split model are
-            fetched when its first part is named.
-        revision
-            Branch, tag or commit.
-        local_dir, cache_dir
-            Where to put the file; the Hub's own cache by default.
-        **kwargs
-            As for `Llama`.
-
-        Raises
-        ------
-        ImportError
-            The package huggingface_hub is not installed.
-        ValueError
-            No file, or more than one, matches.
-        """
-        from llamacy.generate.hub import fetch
-
-        return cls(fetch(repo_id, filename, revision=revision, local_dir=local_dir, cache_dir=cache_dir), **kwargs)
 
     # generating
 

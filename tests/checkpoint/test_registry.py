@@ -370,6 +370,14 @@ def test_registry_and_context_do_not_keep_each_other_alive(make_kind: MakeContex
     context.memory.clear()  # nobody is left to be told
 
 
+@pytest.mark.parametrize("observer", [None, 5, "text", object()])
+def test_what_can_not_be_told_is_no_observer(make_kind: MakeContext, observer: object) -> None:
+    context = make_kind("qwen35")
+    with pytest.raises(TypeError, match="invalidate"):
+        context.memory.observe(observer)
+    context.memory.clear()
+
+
 def test_closed_context_closes_all_of_its_registries(make_kind: MakeContext) -> None:
     context = make_kind("qwen35")
     registries = [Registry(context), Registry(context)]

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from llamacy.embedding import Embedding
 from llamacy.generate import hub
 from llamacy.llama import Llama
 
@@ -38,7 +39,8 @@ def test_parts_of_a_split_model_are_all_named():
     assert hub.parts("model-q8_0.gguf") == ["model-q8_0.gguf"]
 
 
-def test_from_pretrained_without_the_package_says_what_to_install(monkeypatch):
+@pytest.mark.parametrize("made", [Llama, Embedding])
+def test_from_pretrained_without_the_package_says_what_to_install(monkeypatch, made):
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(ImportError, match=r"llamacy\[hub\]"):
-        Llama.from_pretrained("org/model", "model.gguf")
+        made.from_pretrained("org/model", "model.gguf")

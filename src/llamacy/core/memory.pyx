@@ -83,7 +83,15 @@ cdef class Memory:
         ----------
         observer : object
             Not kept alive.
+
+        Raises
+        ------
+        TypeError
+            It lacks one of these methods.
         """
+        for name in ("invalidate", "inherit", "invalidate_device", "close"):
+            if not callable(getattr(observer, name, None)):
+                raise TypeError(f"an observer needs the methods that Memory.observe names; {observer!r} has no {name}()")
         context_handle(self._context)
         observers_add(self._context, observer)
 

@@ -16,6 +16,8 @@ from llamacy.generate.names import raise_unknown
 from llamacy.generate.spellings import SPELLINGS, translated
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from llamacy.core.control_vector import ControlVector
     from llamacy.core.threadpool import ThreadPool
     from llamacy.types import StrPath
@@ -103,6 +105,44 @@ class LoadedModel:
             self._adapters.close()
             self._close_model()
             raise
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        repo_id: str,
+        filename: str,
+        *,
+        revision: str | None = None,
+        local_dir: StrPath | None = None,
+        cache_dir: StrPath | None = None,
+        **kwargs: Any,
+    ) -> Self:
+        """Download a model from the Hugging Face Hub, once, and load it.
+
+        Parameters
+        ----------
+        repo_id
+            Repository, for instance ``"org/model-GGUF"``.
+        filename
+            File in it, or a pattern such as ``"*q4_k_m.gguf"`` that one file matches. All parts of a split model are
+            fetched when its first part is named.
+        revision
+            Branch, tag or commit.
+        local_dir, cache_dir
+            Where to put the file; the Hub's own cache by default.
+        **kwargs
+            As for the class.
+
+        Raises
+        ------
+        ImportError
+            The package huggingface_hub is not installed.
+        ValueError
+            No file, or more than one, matches.
+        """
+        from llamacy.generate.hub import fetch
+
+        return cls(fetch(repo_id, filename, revision=revision, local_dir=local_dir, cache_dir=cache_dir), **kwargs)
 
     def _make_context(self, n_ctx: int | None, params: dict[str, Any]) -> tuple[Context, int]:
         """Return the context to compute in, and how many tokens a request may have."""
