@@ -91,7 +91,9 @@ cdef class Memory:
         """
         for name in ("invalidate", "inherit", "invalidate_device", "close"):
             if not callable(getattr(observer, name, None)):
-                raise TypeError(f"an observer needs the methods named by Memory.observe, and {observer!r} has no {name}()")
+                raise TypeError(
+                    f"an observer needs the methods that Memory.observe names, and {observer!r} has no {name}()"
+                )
         context_handle(self._context)
         observers_add(self._context, observer)
 
