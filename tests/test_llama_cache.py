@@ -25,6 +25,7 @@ from llamacy.errors import (
 )
 from llamacy.llama import Llama
 from tests.helpers import data, toy_tokens
+from tests.helpers.rows import row_of
 
 KINDS = ("llama", "gemma3", "mamba", "mamba2", "rwkv7", "qwen35")
 CUTTABLE = ("llama",)
@@ -41,24 +42,6 @@ def make_llama(closing):
         return closing(Llama(data(f"{name}.gguf"), **defaults | params))
 
     return make
-
-
-class Row:
-    """A logits processor that keeps a copy of the row that came first."""
-
-    def __init__(self):
-        self.logits = None
-
-    def __call__(self, _, scores):
-        if self.logits is None:
-            self.logits = scores.copy()
-
-
-def row_of(llama, prompt, **options):
-    """Return the logits after a prompt, and how many of its tokens were not computed."""
-    row = Row()
-    result = llama(prompt, **{"max_tokens": 1, "temperature": 0, **options}, logits_processor=row)
-    return row.logits, result["usage"]["prompt_tokens_details"]["cached_tokens"]
 
 
 def turn(llama, tokens, more):

@@ -10,6 +10,7 @@ from llamacy.core.batch import Batch
 from llamacy.errors import MemorySlotError
 from llamacy.llama import Llama
 from tests.helpers import data, toy_tokens
+from tests.helpers.rows import row_of
 
 KINDS = ("llama", "gemma3", "mamba", "rwkv7", "qwen35")
 F32 = {"type_k": "f32", "type_v": "f32", "flash_attn_type": "disabled"}
@@ -22,24 +23,6 @@ def make_llama(closing):
         return closing(Llama(data(f"{name}.gguf"), **{"n_ctx": 256, "n_threads": 1, "n_threads_batch": 1} | params))
 
     return make
-
-
-class Row:
-    """A logits processor that keeps a copy of the row that came first."""
-
-    def __init__(self):
-        self.logits = None
-
-    def __call__(self, _, scores):
-        if self.logits is None:
-            self.logits = scores.copy()
-
-
-def row_of(llama, prompt, **options):
-    """Return the logits after a prompt, and how many of its tokens were in the memory."""
-    row = Row()
-    result = llama(prompt, max_tokens=1, temperature=0, logits_processor=row, **options)
-    return row.logits, result["usage"]["prompt_tokens_details"]["cached_tokens"]
 
 
 def text_of(result):

@@ -317,9 +317,6 @@ class Embedding(RankingModel):
         self._adapters.close()
         self._close_model()
 
-    def __enter__(self) -> Embedding:
-        return self
-
     def __exit__(self, *exc_info: object) -> None:
         self.close()
 

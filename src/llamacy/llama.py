@@ -501,9 +501,6 @@ class Llama(StatefulModel, EmbeddingBeside):
         self._adapters.close()
         self._close_model()
 
-    def __enter__(self) -> Llama:
-        return self
-
     def __exit__(self, exc_type: type[BaseException] | None, *exc_info: object) -> None:
         try:
             self.close()

@@ -378,6 +378,30 @@ def test_what_can_not_be_told_is_no_observer(make_kind: MakeContext, observer: o
     context.memory.clear()
 
 
+def test_observer_that_can_not_be_closed_is_reported_and_the_others_are_closed(
+    make_kind: MakeContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Broken:
+        def invalidate(self, seq_id: int | None, from_pos: int = 0) -> None: ...
+
+        def inherit(self, seq_id_src: int, seq_id_dst: int) -> None: ...
+
+        def invalidate_device(self, seq_id: int) -> None: ...
+
+        def close(self) -> None:
+            raise RuntimeError("of a test")
+
+    reported: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda info: reported.append(str(info.exc_value)))
+    context = make_kind("qwen35")
+    broken = Broken()
+    context.memory.observe(broken)
+    registry = Registry(context)
+    context.close()
+    assert reported == ["of a test"]
+    assert registry.closed
+
+
 def test_closed_context_closes_all_of_its_registries(make_kind: MakeContext) -> None:
     context = make_kind("qwen35")
     registries = [Registry(context), Registry(context)]

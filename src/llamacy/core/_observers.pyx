@@ -62,8 +62,13 @@ cdef int observers_replaced(Context self, int seq_id) except -1:
 cdef void observers_close(Context self) noexcept:
     if self._observers:
         for observer in _alive(self):
-            observer.close()
+            _close(observer)
         self._observers = []
+
+
+cdef void _close(object observer) noexcept:
+    """Close one; what it raises is reported, as the context goes in any case and the others are to be told."""
+    observer.close()
 
 
 cdef void observers_before_write(Context self, int seq_id, int pos) noexcept nogil:

@@ -162,7 +162,7 @@ class PromptCache:
         """Return after how many tokens of a prompt checkpoints are to be taken."""
         if self._registry is None:
             return []
-        borders = [n for n, token in enumerate(prompt, 1) if self._is_end(token)]
+        borders = [n for n, token in enumerate(prompt[n_held:], n_held + 1) if self._is_end(token)]
         chosen: list[int] = []
         for place in reversed(
             checkpoint.pauses(checkpoint.Prefix(prompt), n_held, interval=self._interval, borders=borders)

@@ -181,6 +181,9 @@ class LoadedModel:
         """Return the number of tokens in the vocabulary."""
         return self._model.n_vocab
 
+    def __enter__(self) -> Self:
+        return self
+
     def __repr__(self) -> str:
         name = type(self).__name__
         if self.closed:
