@@ -425,6 +425,20 @@ class TestSequences:
         assert cached(llama, [*first, 272], fresh) == len(first)
         assert cached(llama, [*second, 272], fresh) == len(second)
 
+    @pytest.mark.parametrize("name", KINDS)
+    @pytest.mark.parametrize("unified", [True, False])
+    def test_state_is_saved_and_loaded_right_after_a_fork(self, make_llama, name, unified):
+        llama = make_llama(name, n_seq_max=2, n_ctx=512, kv_unified=unified)
+        fresh = make_llama(name)
+        llama(DOG, max_tokens=0)
+        state = llama.save_state()
+        llama(CAT, max_tokens=0)
+        llama.fork()
+        assert llama.save_state().prefix.tokens.tolist() == CAT
+        llama.load_state(state)
+        assert cached(llama, [*CAT, 270], fresh) == len(CAT)
+        assert cached(llama, [*DOG, 270], fresh) == len(DOG)
+
     def test_fork_without_a_second_sequence_raises(self, make_llama):
         llama = make_llama()
         llama(CAT, max_tokens=1)

@@ -312,7 +312,7 @@ class Slots:
             source = self._sequences[-1]
             if source is target:
                 raise MemoryOperationError("there is no sequence to copy to: create the Llama with n_seq_max=2 or more")
-            self.scheduler.copy(source, target)
+            self.cache.copy(source, target)
             return len(target)
 
     def close(self) -> None:
