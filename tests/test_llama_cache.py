@@ -512,6 +512,15 @@ class TestStates:
         assert llama.context.memory.seq_pos_max(0) == -1
         assert cached(llama, CAT, make_llama()) == 0
 
+    def test_file_that_is_not_there_is_told_alike_and_nothing_is_changed(self, make_llama, tmp_path):
+        llama = make_llama()
+        llama(CAT, max_tokens=1)
+        for load in (llama.load_state, llama.load_session):
+            with pytest.raises(FileNotFoundError) as raised:
+                load(tmp_path / "nowhere")
+            assert raised.value.filename == str(tmp_path / "nowhere")
+        assert cached(llama, CAT, make_llama()) == len(CAT) - 1
+
     def test_session_that_is_none_is_refused_and_nothing_is_changed(self, make_llama, tmp_path):
         llama = make_llama()
         llama(CAT, max_tokens=1)

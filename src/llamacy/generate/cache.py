@@ -227,7 +227,7 @@ class PromptCache:
         MemoryOperationError
             The memory can't copy the sequence as it is now.
         """
-        # where sequences lie apart, llama.cpp copies in the next decode, and until then nothing can be saved or restored
+        # where sequences lie apart, llama.cpp copies in the next decode; until then nothing can be saved or restored
         if not self._context.params.values["kv_unified"] and self._is_sound(source):
             with suppress(CheckpointError):
                 self.restore(target, self.snapshot(source))
@@ -304,9 +304,9 @@ def as_snapshot(state: Snapshot | StrPath | bytes) -> Snapshot:
     Raises
     ------
     CorruptCheckpointError, IncompatibleCheckpointError
-        It is damaged, or of another version.
-    OSError
-        The file can't be read.
+        It is damaged, can't be read, or is of another version.
+    FileNotFoundError
+        There is no such file.
     TypeError
         It is none of these.
     """

@@ -283,6 +283,8 @@ class Slots:
         ------
         StateError
             It can't be read, or is not of such a context.
+        FileNotFoundError
+            There is no such file.
         ConcurrentUseError
             Another thread reads a stream.
         """
