@@ -35,6 +35,7 @@ WALKS: dict[str, tuple[str, dict[str, Any]]] = {
     "rwkv7, sequences": ("rwkv7", {"n_seq_max": 2}),
     "qwen35": ("qwen35", {}),
     "qwen35, sequences": ("qwen35", {"n_seq_max": 3, "checkpoint_interval": 8}),
+    "qwen35, sequences apart": ("qwen35", {"n_seq_max": 3, "kv_unified": False, "n_ctx": 384}),
     "qwen35, rollback": ("qwen35", {"n_rs_seq": 4, "n_seq_max": 2}),
     "qwen35, on the device": ("qwen35", {"checkpoint_on_device": True, "n_seq_max": 2}),
 }
