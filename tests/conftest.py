@@ -201,13 +201,47 @@ def minilm_q8_path(minilm_path: Path, model_dir: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def minilm_reranker_path(tmp_path_factory: pytest.TempPathFactory, model_dir: Path) -> Path:
+def minilm_mixed_path(minilm_path: Path, model_dir: Path) -> Path:
+    """all-MiniLM-L6-v2 (Q8_0, but for the tensors that docs/embeddings.md tells to keep in F16)."""
+    from llamacy.core.quantize import quantize
+
+    path = model_dir / "minilm-mixed.gguf"
+    quantize(minilm_path, path, "q8_0", tensor_types={"attn_v|ffn": "F16"}, n_threads=1)
+    return path
+
+
+@pytest.fixture(scope="session")
+def minilm_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that all-MiniLM-L6-v2 is converted from."""
+    return real.minilm_checkpoint(tmp_path_factory.mktemp("minilm"))
+
+
+@pytest.fixture(scope="session")
+def minilm_reranker_path(minilm_checkpoint: Path, model_dir: Path) -> Path:
     """A reranker: all-MiniLM-L6-v2 (F16) with the random head of tests/data/embedding-goldens.npz."""
+    return _reranker(minilm_checkpoint, model_dir / "minilm-reranker.gguf", "embedding-goldens.npz")
+
+
+@pytest.fixture(scope="session")
+def fitted_reranker_path(minilm_checkpoint: Path, model_dir: Path) -> Path:
+    """A reranker: all-MiniLM-L6-v2 (F16) with the fitted head of tests/data/rerank-goldens.npz."""
+    return _reranker(minilm_checkpoint, model_dir / "fitted-reranker.gguf", "rerank-goldens.npz")
+
+
+@pytest.fixture(scope="session")
+def fitted_reranker_f32_path(minilm_checkpoint: Path, model_dir: Path) -> Path:
+    """The same in F32."""
+    return _reranker(minilm_checkpoint, model_dir / "fitted-reranker-f32.gguf", "rerank-goldens.npz", half=False)
+
+
+def _reranker(checkpoint: Path, path: Path, goldens: str, *, half: bool = True) -> Path:
     import numpy as np
 
-    with np.load(data("embedding-goldens.npz")) as goldens:
-        head = goldens["head_weight"], goldens["head_bias"]
-    return real.write_minilm(tmp_path_factory.mktemp("minilm"), model_dir / "minilm-reranker.gguf", head=head)
+    from llamacy.starter.bert import convert_bert
+
+    with np.load(data(goldens)) as found:
+        convert_bert(checkpoint, path, "test", half=half, head=(found["head_weight"], found["head_bias"]))
+    return path
 
 
 @pytest.fixture(scope="session")

@@ -48,12 +48,23 @@ def test_embed_f16_equals_sentence_transformers(minilm_path: Path, texts: list[s
 
 
 def test_embed_q8_0_is_close_to_sentence_transformers(minilm_q8_path: Path, texts: list[str]) -> None:
-    # Eight bits, of the weights and of what is computed, show most in texts of one or two tokens.
+    # Eight bits of what is computed cost as much as those of the weights: evaluated in float64 with q8_0's weights and
+    # activations, the lowest cosine is 0.99770, the median 0.99963; with its weights alone 0.99937 and 0.99986.
     found = cosines(minilm_q8_path, texts)
     assert np.median(found) >= 0.9995
     usual = np.array([text not in UNUSUAL for text in texts])
     assert found[usual].min() >= 0.999
     assert found.min() >= 0.997
+
+
+def test_embed_q8_0_with_sensitive_tensors_in_f16_equals_sentence_transformers(
+    minilm_mixed_path: Path, minilm_q8_path: Path, minilm_path: Path, texts: list[str]
+) -> None:
+    found = cosines(minilm_mixed_path, texts)
+    worst = int(found.argmin())
+    assert found[worst] >= 0.9995, f"{texts[worst]!r:.60}"
+    sizes = [path.stat().st_size for path in (minilm_q8_path, minilm_mixed_path, minilm_path)]
+    assert sizes[0] < sizes[1] < 1.3 * sizes[0] < 0.72 * sizes[2]
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,15 @@ def test_er_004_a_list_of_any_size_is_one_call(
         np.testing.assert_allclose(vectors, single * 40, atol=most)
 
 
+@pytest.mark.model
+def test_er_004_a_list_of_any_size_is_one_call_on_a_real_model(
+    open_embedding: Callable[..., Embedding], minilm_path: Path
+) -> None:
+    embedding = open_embedding(minilm_path)
+    single = [embedding.embed("Hello"), embedding.embed("World")]
+    np.testing.assert_allclose(embedding.embed(["Hello", "World"] * 40), single * 40, atol=1e-4)
+
+
 @pytest.mark.parametrize("pooling", ["mean", "cls", "last", "none"])
 def test_er_006_a_vector_is_read_where_the_pooling_puts_it(
     open_embedding: Callable[..., Embedding], bert_path: Path, pooling: str

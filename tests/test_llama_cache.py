@@ -408,6 +408,20 @@ class TestSequences:
         assert cached(llama, [*first, 272], fresh) == len(first)
         assert cached(llama, [*second, 272], fresh) == len(second)
 
+    @pytest.mark.parametrize("name", KINDS)
+    @pytest.mark.parametrize("unified", [True, False])
+    def test_state_is_saved_and_loaded_right_after_a_fork(self, make_llama, name, unified):
+        llama = make_llama(name, n_seq_max=2, n_ctx=512, kv_unified=unified)
+        fresh = make_llama(name)
+        llama(DOG, max_tokens=0)
+        state = llama.save_state()
+        llama(CAT, max_tokens=0)
+        llama.fork()
+        assert llama.save_state().prefix.tokens.tolist() == CAT
+        llama.load_state(state)
+        assert cached(llama, [*CAT, 270], fresh) == len(CAT)
+        assert cached(llama, [*DOG, 270], fresh) == len(DOG)
+
     def test_fork_without_a_second_sequence_raises(self, make_llama):
         llama = make_llama()
         llama(CAT, max_tokens=1)
@@ -480,6 +494,15 @@ class TestStates:
             llama.load_session(tmp_path / "session")
         assert llama.context.memory.seq_pos_max(0) == -1
         assert cached(llama, CAT, make_llama()) == 0
+
+    def test_file_that_is_not_there_is_told_alike_and_nothing_is_changed(self, make_llama, tmp_path):
+        llama = make_llama()
+        llama(CAT, max_tokens=1)
+        for load in (llama.load_state, llama.load_session):
+            with pytest.raises(FileNotFoundError) as raised:
+                load(tmp_path / "nowhere")
+            assert raised.value.filename == str(tmp_path / "nowhere")
+        assert cached(llama, CAT, make_llama()) == len(CAT) - 1
 
     def test_session_that_is_none_is_refused_and_nothing_is_changed(self, make_llama, tmp_path):
         llama = make_llama()

@@ -474,7 +474,10 @@ def test_file_that_can_not_be_read_is_refused_before_anything_changes(
     for capacity in (len(PROMPT) - 1, 0):
         with pytest.raises(StateError, match=f"{len(PROMPT)} tokens"):
             load(path, capacity)
-    for source in (tmp_path / "missing", tmp_path, "", "nul\0byte"):
+    for source in (tmp_path / "missing", ""):
+        with pytest.raises(FileNotFoundError):
+            load(source)
+    for source in (tmp_path, "nul\0byte"):
         with pytest.raises(StateError):
             load(source)
     for damaged in (

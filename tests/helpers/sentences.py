@@ -147,6 +147,22 @@ def pairs(count: int, seed: int = 2) -> list[tuple[str, str]]:
     return found
 
 
+def answers(count: int, seed: int) -> list[tuple[str, str]]:
+    """Return `count` pairs of a question and a text, of which every second one has the answer; some are unusual."""
+    rng = random.Random(seed)
+    found = []
+    for index in range(count):
+        verb, thing = rng.choice(_VERBS), rng.choice(_OBJECTS)
+        query = f"Who {verb} {thing}?"
+        document = f"{rng.choice(_OPENINGS)} {rng.choice(_SUBJECTS)} {verb} {thing} {rng.choice(_TAILS)}"
+        if index % 8 >= 6:
+            query = document = rng.choice(UNUSUAL[6:40])
+        if index % 2 == 0:
+            document = rng.choice(UNUSUAL[6:40]) if index % 8 >= 6 else _clause(rng)
+        found.append((query, document))
+    return found
+
+
 def digest(texts: Sequence[str] | Sequence[tuple[str, str]]) -> str:
     """Return a digest of texts or pairs, which tells goldens of other texts."""
     return hashlib.sha256(json.dumps(texts).encode()).hexdigest()

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from llamacy.cli.adapters import add_adapter_options, apply_adapters
 from llamacy.cli.common import (
     EXIT_INTERRUPTED,
     CommandError,
@@ -60,6 +61,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     template.add_argument("--chat-format", metavar="NAME", help="a classic format by its name, such as chatml")
     add_sampling_options(parser, temperature=0.2)
     add_grammar_options(parser)
+    add_adapter_options(parser)
     add_compute_options(parser)
     parser.add_argument(
         "-v",
@@ -96,6 +98,7 @@ def run(arguments: argparse.Namespace) -> int:
                 f"{path} has no chat template: give --chat-format or --chat-template if it was trained for chats; "
                 "otherwise `llamacy generate` continues a text."
             )
+        apply_adapters(llm, arguments)
         conversation = _Conversation(llm, arguments.system, options, verbose=arguments.verbose)
         if is_talk:
             llm.chat_template  # noqa: B018 - a model without a template is told before the first question

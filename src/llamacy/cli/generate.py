@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from llamacy.cli.adapters import add_adapter_options, apply_adapters
 from llamacy.cli.common import (
     EXIT_INTERRUPTED,
     add_compute_options,
@@ -50,6 +51,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument("--echo", action="store_true", help="write the prompt, too")
     add_sampling_options(parser, temperature=0.8)
     add_grammar_options(parser)
+    add_adapter_options(parser)
     add_compute_options(parser)
     parser.add_argument(
         "-v",
@@ -71,6 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     show_native_log(arguments.verbose)
     with Llama(path, no_perf=not arguments.verbose, **compute_params(arguments)) as llm:
+        apply_adapters(llm, arguments)
         if arguments.echo:
             write_text(prompt.decode("utf-8", "replace"))
         chunks = llm.create_completion(

@@ -189,7 +189,9 @@ cdef class State:
         Raises
         ------
         StateError
-            As for `set`; also when there is no such file, or more tokens are in it.
+            As for `set`; also when more tokens are in it, or it can't be read.
+        FileNotFoundError
+            There is no such file.
 
         Source: ``llama_state_load_file``, whose format this is.
         """
@@ -345,7 +347,9 @@ cdef class State:
         Raises
         ------
         StateError
-            As for `seq_set`; also when there is no such file, or more tokens are in it.
+            As for `seq_set`; also when more tokens are in it, or it can't be read.
+        FileNotFoundError
+            There is no such file.
 
         Source: ``llama_state_seq_load_file``, whose format this is.
         """
@@ -448,6 +452,8 @@ def _map_file(name):
             if os.fstat(file.fileno()).st_size < _file_header.size:
                 raise StateError(f"{name!r} is too short for a state file; nothing was changed")
             return mmap(file.fileno(), 0, access=ACCESS_COPY)
+    except FileNotFoundError:
+        raise
     except (OSError, ValueError) as error:
         raise StateError(f"{name!r} can't be read: {error}") from error
 

@@ -7,7 +7,7 @@ import os
 import time
 from array import array
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -219,6 +219,21 @@ class PromptCache:
 
         self._scheduler.replace(sequence, restored)
 
+    def copy(self, source: Sequence, target: Sequence) -> None:
+        """Let a sequence hold what another one holds.
+
+        Raises
+        ------
+        MemoryOperationError
+            The memory can't copy the sequence as it is now.
+        """
+        # where sequences lie apart, llama.cpp copies in the next decode; until then nothing can be saved or restored
+        if not self._context.params.values["kv_unified"] and self._is_sound(source):
+            with suppress(CheckpointError):
+                self.restore(target, self.snapshot(source))
+                return
+        self._scheduler.copy(source, target)
+
     def _is_sound(self, sequence: Sequence) -> bool:
         """Return whether the memory holds what the tokens of a sequence say, as it would be computed now."""
         return 0 < self._scheduler.common(sequence, sequence.tokens) == sequence.n_past
@@ -289,9 +304,9 @@ def as_snapshot(state: Snapshot | StrPath | bytes) -> Snapshot:
     Raises
     ------
     CorruptCheckpointError, IncompatibleCheckpointError
-        It is damaged, or of another version.
-    OSError
-        The file can't be read.
+        It is damaged, can't be read, or is of another version.
+    FileNotFoundError
+        There is no such file.
     TypeError
         It is none of these.
     """

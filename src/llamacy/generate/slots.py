@@ -283,6 +283,8 @@ class Slots:
         ------
         StateError
             It can't be read, or is not of such a context.
+        FileNotFoundError
+            There is no such file.
         ConcurrentUseError
             Another thread reads a stream.
         """
@@ -312,7 +314,7 @@ class Slots:
             source = self._sequences[-1]
             if source is target:
                 raise MemoryOperationError("there is no sequence to copy to: create the Llama with n_seq_max=2 or more")
-            self.scheduler.copy(source, target)
+            self.cache.copy(source, target)
             return len(target)
 
     def close(self) -> None:

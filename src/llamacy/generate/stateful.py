@@ -95,8 +95,8 @@ class StatefulModel(LoadedModel):
             It is of another model, context or build, or other adapters; nothing was changed.
         CorruptCheckpointError, CheckpointError
             It is damaged, or can't be restored; nothing was changed, or the message says what was.
-        OSError
-            The file can't be read.
+        FileNotFoundError
+            There is no such file.
         ConcurrentUseError
             Another thread reads a stream.
         """
@@ -146,6 +146,8 @@ class StatefulModel(LoadedModel):
             There is no adapter of a name, or it is an activated LoRA.
         StateError
             It is no such file, or not of such a context; nothing was changed, or the message says what was.
+        FileNotFoundError
+            There is no such file.
         ConcurrentUseError
             Another thread reads a stream.
 
