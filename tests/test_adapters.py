@@ -71,14 +71,6 @@ def test_request_computes_with_the_adapters_that_it_asks_for(llama, paths, scale
     assert np.abs(logits - expected_row(scales, paths)).max() < 1e-3
 
 
-def test_arguments_of_load_lora_in_another_order_are_told(llama, paths):
-    loaded = dict(llama.loras)
-    for wrong in (("verse", paths["french"]), (paths["french"], "verse"), (paths["french"], "verse", 0.5)):
-        with pytest.raises(TypeError, match=r"load_lora\(path, name=…, scale=…\)"):
-            llama.load_lora(*wrong)
-    assert llama.loras == loaded
-
-
 def test_chat_and_tokens_take_adapters_too(llama, paths):
     messages = [{"role": "user", "content": "the cat"}]
     prompt = llama.tokenize("the cat")

@@ -16,7 +16,7 @@ from llamacy.generate.names import raise_unknown
 from llamacy.generate.spellings import SPELLINGS, translated
 
 if TYPE_CHECKING:
-    from typing_extensions import Never, Self
+    from typing_extensions import Self
 
     from llamacy.core.control_vector import ControlVector
     from llamacy.core.threadpool import ThreadPool
@@ -248,7 +248,7 @@ class LoadedModel:
         """LoRA adapters that are loaded, by name, as of now."""
         return self._adapters.loaded
 
-    def load_lora(self, path: StrPath | BinaryIO, *wrong: Never, name: str | None = None, scale: float = 1.0) -> str:
+    def load_lora(self, path: StrPath | BinaryIO, *, name: str | None = None, scale: float = 1.0) -> str:
         """Load a LoRA adapter.
 
         Parameters
@@ -270,18 +270,11 @@ class LoadedModel:
         AdapterError
             There is no such file, it is not a LoRA adapter, it does not fit the model, an adapter of that name is
             loaded already, or the scale is not finite.
-        TypeError
-            Something else than the path is given without its name.
 
         Thread safety: any thread; a request that runs goes on as it began.
         """
         if self.closed:
             raise ClosedError(f"this {type(self).__name__} is closed")
-        if wrong:
-            raise TypeError(
-                f"load_lora takes the path first, and all else by name: load_lora(path, name=…, scale=…), not "
-                f"load_lora({', '.join(f'{value!r:.80}' for value in (path, *wrong))})"
-            )
         return self._adapters.load(path, name, scale)
 
     def unload_lora(self, name: str) -> None:
