@@ -17,7 +17,7 @@ L2 = {"grammar", "checkpoint", "speculative", "chat"}
 
 # modules of core from bottom to top; a module may use its own row and the rows above it here
 CORE_ORDER = [
-    {"_architectures", "_handle", "_callback", "_status", "_children", "_abort", "_replace", "log"},
+    {"_architectures", "_handle", "_callback", "_status", "_children", "_abort", "_replace", "attempt", "log"},
     {
         "backend",
         "params",
