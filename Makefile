@@ -101,7 +101,7 @@ $(VENV)/.dev: $(VENV)/.tools | $(VENV)/.installed
 	$(PY) -m pip install -q --no-build-isolation -e '.[hub,dev]'
 	@touch $@
 
-.venv-asan/.tools: pyproject.toml
+.venv-asan/.tools: pyproject.toml Makefile
 	$(call make_venv,.venv-asan)
 	.venv-asan/bin/python -m pip install -q numpy platformdirs tqdm jinja2 pytest pytest-timeout pytest-xdist hypothesis gguf
 	@touch $@
