@@ -59,7 +59,8 @@ asan: .venv-asan/.installed ## the core tests under AddressSanitizer and Undefin
 	LLAMACY_SANITIZER_REPORT=$(CURDIR)/build/asan-reports/report \
 	ASAN_OPTIONS=detect_leaks=0:verify_asan_link_order=0:allocator_may_return_null=1 \
 	UBSAN_OPTIONS=print_stacktrace=1:suppressions=$(CURDIR)/buildtools/sanitize/ubsan.supp \
-	PYTHONMALLOC=malloc .venv-asan/bin/python -m pytest -q -p no:cacheprovider -m 'not soak' --timeout 1800 $(ASAN_TESTS) $(PYTEST_ARGS); \
+	PYTHONMALLOC=malloc .venv-asan/bin/python -m pytest -q -n $(TEST_JOBS) --dist worksteal -p no:cacheprovider -m 'not soak' --timeout 1800 \
+	$(ASAN_TESTS) $(PYTEST_ARGS); \
 	status=$$?; if grep -rlE 'ERROR: AddressSanitizer|runtime error' build/asan-reports; then \
 	echo "sanitizer reports in the files above" >&2; exit 1; fi; exit $$status
 
@@ -100,9 +101,9 @@ $(VENV)/.dev: $(VENV)/.tools | $(VENV)/.installed
 	$(PY) -m pip install -q --no-build-isolation -e '.[hub,dev]'
 	@touch $@
 
-.venv-asan/.tools: pyproject.toml
+.venv-asan/.tools: pyproject.toml Makefile
 	$(call make_venv,.venv-asan)
-	.venv-asan/bin/python -m pip install -q numpy platformdirs tqdm jinja2 pytest pytest-timeout hypothesis gguf
+	.venv-asan/bin/python -m pip install -q numpy platformdirs tqdm jinja2 pytest pytest-timeout pytest-xdist hypothesis gguf
 	@touch $@
 
 .venv-asan/.installed: .venv-asan/.tools $(SOURCES) $(shell find src -name '*.py')

@@ -53,6 +53,23 @@ model.close()
     )
 
 
+def test_llama_imports_what_a_completion_needs_and_no_more() -> None:
+    run_python(
+        f"""
+import sys
+from llamacy import Llama
+imported = set(sys.modules)
+# OpenSSL comes with hashlib, archives of all kinds with tempfile; the others serve errors and vectors
+for name in ("_hashlib", "tempfile", "shutil", "difflib", "base64", "llamacy.generate.embed.engine",
+             "llamacy.generate.embed.requests"):
+    assert name not in imported, name
+with Llama({str(data("llama.gguf"))!r}, n_ctx=64, n_threads=1, n_threads_batch=1) as llama:
+    llama.create_completion("hello", max_tokens=2)
+assert set(sys.modules) == imported, set(sys.modules) - imported
+"""
+    )
+
+
 def test_public_names_resolve() -> None:
     run_python(
         """

@@ -17,7 +17,7 @@ L2 = {"grammar", "checkpoint", "speculative", "chat"}
 
 # modules of core from bottom to top; a module may use its own row and the rows above it here
 CORE_ORDER = [
-    {"_architectures", "_handle", "_callback", "_status", "_children", "_abort", "_replace", "log"},
+    {"_architectures", "_handle", "_callback", "_status", "_children", "_abort", "_replace", "attempt", "log"},
     {
         "backend",
         "params",
@@ -130,7 +130,7 @@ def part_of(module: str) -> str:
     names = module.split(".")
     if len(names) == 1:
         return "root"
-    if names[1] in ("errors", "types"):
+    if names[1] in ("errors", "types", "_paths"):
         return "base"
     if names[1] in ("native", "core", *L2):
         return names[1]
@@ -148,7 +148,7 @@ def check(use: Use) -> str | None:
     if top == "numpy" and use.top_level and here != "L3":
         return "NumPy is not imported when a module is"
     if here == "base" and internal(use) and there != "base":
-        return "errors and types use the standard library only"
+        return "errors, types and _paths use the standard library only"
     if here == "native":
         if use.path.suffix == ".pxd" and not (use.cimport and (top in ("libc", "libcpp") or there == "native")):
             return "the mirrors use libc and libcpp only"

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, overload
 
+from llamacy.core.attempt import Attempt
 from llamacy.errors import InUseError
 from llamacy.generate.arguments import renamed, split_arguments
 from llamacy.generate.cache import CheckpointOptions
@@ -485,17 +486,12 @@ class Llama(StatefulModel, EmbeddingBeside):
             A logits processor or stopping criterion has kept the array that it was given.
         """
         slots = self._engine.slots
-        held = False
-        try:
-            held = slots.lock.acquire(blocking=False)
-            if not held or slots.scheduler.running:
+        with Attempt(slots.lock) as taken:
+            if not taken or slots.scheduler.running:
                 raise InUseError("a request runs; abort() it first")
             self._close_embeddings()
             self._context.close()
             slots.close()
-        finally:
-            if held:
-                slots.lock.release()
         if self._worker is not None:
             self._worker.close()
         self._adapters.close()

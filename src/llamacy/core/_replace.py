@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from llamacy._paths import file_name
 from llamacy.types import StrPath
 
 
@@ -15,9 +16,10 @@ from llamacy.types import StrPath
 def replacing(path: StrPath) -> Iterator[str]:
     """Give the name of a file that takes the place of `path` when the block ends without an exception.
 
-    It is in the same directory, so that the exchange is one rename; after an exception it is removed.
+    It is in the same directory, so that the exchange is one rename; after an exception it is removed. OSError says that
+    nothing can be written there.
     """
-    target = Path(os.fsdecode(path))
+    target = Path(file_name(path))
     if target.is_symlink():
         target = target.resolve()  # the file is replaced, not the link
     if target.is_dir():

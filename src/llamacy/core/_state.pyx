@@ -18,7 +18,6 @@ from llamacy.core.log cimport log_begin
 from llamacy.core.model cimport model_handle
 from llamacy.native cimport llama as c_llama
 
-from hashlib import blake2b
 from itertools import count
 from struct import Struct
 
@@ -59,6 +58,13 @@ cdef frozenset _PLAIN_TYPES = frozenset((GgmlType.F32, GgmlType.F16, GgmlType.BF
 cdef object _device_trailer = Struct("=Q")
 
 cdef object _generations = count(1)
+
+
+cdef bytes _digest(object saved):
+    # imported here: with it comes OpenSSL, and most contexts save nothing on a device
+    from hashlib import blake2b
+
+    return blake2b(saved).digest()
 
 
 cdef int state_checked_seq(Context context, object seq_id) except -1:
@@ -148,7 +154,7 @@ cdef int _write(Context context, int seq_id, uint8_t* data, size_t n, uint32_t f
     generation = next(_generations)
     trailer = _device_trailer.pack(generation)
     memcpy(data + n, <const char*>trailer, len(trailer))
-    digest = blake2b(<const uint8_t[:n]>data).digest()
+    digest = _digest(<const uint8_t[:n]>data)
     context._on_device[seq_id] = (generation, flags, digest, n, context._n_edits)
     return 0
 
@@ -317,7 +323,7 @@ cdef size_t _check_on_device(Context context, const uint8_t* data, size_t size, 
             f"this state was saved with {StateFlags(known[1])!r}, not {StateFlags(flags)!r}; "
             "nothing was changed"
         )
-    if blake2b(<const uint8_t[:size]>data).digest() != known[2]:
+    if _digest(<const uint8_t[:size]>data) != known[2]:
         raise StateError("these bytes are not those of the save on the device; nothing was changed")
     return size
 

@@ -20,11 +20,11 @@ from llamacy.native cimport llama as c_llama
 from llamacy.native cimport llama_ext as c_ext
 
 import os
-import tempfile
 import threading
 import weakref
 from types import MappingProxyType
 
+from llamacy._paths import file_name
 from llamacy.errors import AdapterError, InUseError
 from llamacy.types import GgmlType
 
@@ -82,8 +82,8 @@ cdef class LoraAdapter:
         if isinstance(source, (str, bytes, os.PathLike)):
             self.path = os.fsdecode(source)
             try:
-                file = open(self.path, "rb")
-            except (OSError, ValueError) as error:
+                file = open(file_name(self.path), "rb")
+            except OSError as error:
                 raise AdapterError(f"{self.path!r} can't be read: {error}") from error
             with file:
                 self._ptr = _load(model, file, repr(self.path))
@@ -297,6 +297,8 @@ cdef FILE* _stream_open(object file) except NULL:
         number = file.fileno()
         fd = os.open(f"/dev/fd/{number}", os.O_RDONLY) if os.path.isdir("/dev/fd") else os.dup(number)
     except (OSError, AttributeError):
+        import tempfile
+
         # not backed by a file, as io.BytesIO: put what is left of it into one
         with tempfile.TemporaryFile() as spooled:
             spooled.write(file.read())

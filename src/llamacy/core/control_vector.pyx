@@ -21,6 +21,7 @@ from llamacy.native cimport llama as c_llama
 import os
 from array import array
 
+from llamacy._paths import file_name
 from llamacy.errors import AdapterError
 
 __all__ = ["ControlVector", "control_vector_get", "control_vector_set"]
@@ -220,13 +221,15 @@ cdef tuple _read_directions(object name):
     cdef c_gguf.gguf_init_params params
     cdef c_ggml.ggml_tensor* tensor
     cdef int64_t i
-    cdef bytes encoded = os.fsencode(name)
-    cdef const char* c_path = encoded
+    cdef bytes encoded
+    cdef const char* c_path
     try:
+        encoded = os.fsencode(file_name(name))
         with open(name, "rb"):
             pass
-    except (OSError, ValueError) as error:
+    except OSError as error:
         raise AdapterError(f"{name!r} can't be read: {error}") from error
+    c_path = encoded
     params.no_alloc = False
     params.ctx = &data
     log_install()

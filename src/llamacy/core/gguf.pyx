@@ -15,6 +15,7 @@ from llamacy.native cimport gguf as c_gguf
 import mmap
 import os
 
+from llamacy._paths import file_name
 from llamacy.core._replace import replacing
 from llamacy.errors import GgufError
 
@@ -61,7 +62,7 @@ cdef class Gguf:
         self._index = {}
         log_install()
         if path is not None:
-            self.path = os.fsdecode(path)
+            self.path = file_name(path)
             self._source = self._map(self.path)
         elif data is not None:
             self._source = memoryview(data)

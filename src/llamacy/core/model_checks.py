@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from llamacy._paths import file_name
 from llamacy.core.gguf import Gguf
 from llamacy.core.gguf_header import GgufHeader
 from llamacy.errors import GgufError, ModelFormatError
@@ -179,7 +180,7 @@ def _from_headers(name: str, headers: list[GgufHeader | None]) -> _Facts | None:
 
 def _header(path: str) -> GgufHeader | None:
     try:
-        with Path(path).open("rb") as file:
+        with Path(file_name(path)).open("rb") as file:
             return _header_of_file(file, 0)
     except OSError:
         return None

@@ -19,6 +19,7 @@ import tempfile
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from llamacy._paths import file_name
 from llamacy.core import model_checks
 from llamacy.core._replace import replacing
 from llamacy.core.gguf import Gguf
@@ -148,7 +149,7 @@ def quantize(
     cdef vector[int32_t] c_prune
     cdef c_llama.llama_model_kv_override* c_overrides = NULL
     source = _source_path(source)
-    target = os.fsdecode(target)
+    target = file_name(target)
     if not dry_run and not keep_split and os.path.exists(target) and os.path.samefile(source, target):
         raise ValueError(f"source and target are the same file {target!r}")
     params.ftype = <c_llama.llama_ftype>enum_value(FileType, ftype, "ftype")

@@ -37,6 +37,7 @@ from array import array
 from mmap import ACCESS_COPY, mmap
 from struct import Struct
 
+from llamacy._paths import file_name
 from llamacy.core._replace import replacing
 from llamacy.errors import StateError
 from llamacy.types import StateFlags
@@ -411,7 +412,7 @@ cdef int _save_file(Context context, int seq_id, object path, object tokens) exc
             # what does not fit on the disk may be lost without a word when llama.cpp closes the file
             if not saved or os.path.getsize(partial) != n:
                 raise native_error(StateError, f"{target!r} could not be written; the disk may be full")
-    except (OSError, ValueError) as error:
+    except OSError as error:
         raise StateError(f"{target!r} can't be written: {error}") from error
     finally:
         context_release(context)
@@ -448,13 +449,13 @@ cdef object _load_file(Context context, int seq_id, object path, object n_token_
 
 def _map_file(name):
     try:
-        with open(name, "rb") as file:
+        with open(file_name(name), "rb") as file:
             if os.fstat(file.fileno()).st_size < _file_header.size:
                 raise StateError(f"{name!r} is too short for a state file; nothing was changed")
             return mmap(file.fileno(), 0, access=ACCESS_COPY)
     except FileNotFoundError:
         raise
-    except (OSError, ValueError) as error:
+    except OSError as error:
         raise StateError(f"{name!r} can't be read: {error}") from error
 
 

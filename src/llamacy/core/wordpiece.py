@@ -31,8 +31,9 @@ _IDEOGRAPHS = (
     "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002a6df\U0002a700-\U0002b81f\U0002b920-\U0002ceaf"
     "\U0002f800-\U0002fa1f"
 )
-_LONG_WORD = re.compile(rf"[^\W_{_IDEOGRAPHS}]{{101,}}")
-_ODD_ASCII = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|[^\W_]{101}")
+# compiled by the first text that needs them: most models have another tokenizer
+_LONG_WORD = rf"[^\W_{_IDEOGRAPHS}]{{101,}}"
+_ODD_ASCII = r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|[^\W_]{101}"
 # a letter that is in no vocabulary: its word becomes the unknown token
 _UNKNOWN_WORD = "\U00013000"
 
@@ -73,13 +74,13 @@ def normalize_wordpiece(text: str, strip_accents: bool) -> str:
     Source: ``BertNormalizer`` and ``WordPiece`` of Hugging Face's tokenizers.
     """
     ascii_only = text.isascii()
-    if ascii_only and not _ODD_ASCII.search(text):
+    if ascii_only and not re.search(_ODD_ASCII, text):
         return text
     text = "".join([character for character in text if not _is_removed(character)])
     if strip_accents and not ascii_only:
         decomposed = unicodedata.normalize("NFD", text)
         text = "".join([character for character in decomposed if unicodedata.category(character) != "Mn"])
-    return _LONG_WORD.sub(_UNKNOWN_WORD, text)
+    return re.sub(_LONG_WORD, _UNKNOWN_WORD, text)
 
 
 def _is_removed(character: str) -> bool:

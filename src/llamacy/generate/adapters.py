@@ -8,7 +8,6 @@ import threading
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -150,6 +149,8 @@ class Adapters:
         if found is None:
             if not loaded:
                 raise AdapterError(f"there is no adapter {name!r}: none is loaded; use load_lora first")
+            from difflib import get_close_matches
+
             near = get_close_matches(str(name), loaded, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"loaded are {', '.join(map(repr, loaded))}"
             raise AdapterError(f"there is no adapter {name!r}; {hint}")

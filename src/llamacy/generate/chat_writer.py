@@ -6,12 +6,12 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from llamacy.generate import responses
 from llamacy.generate.report import head, timings, usage
 
 if TYPE_CHECKING:
     from llamacy.chat.output.events import Event, ParsedMessage
     from llamacy.chat.output.parser import OutputParser
+    from llamacy.generate import responses
     from llamacy.generate.choice import Choice
     from llamacy.generate.logprobs import LogprobWriter
     from llamacy.generate.run import Run

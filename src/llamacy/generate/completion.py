@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from llamacy.generate import responses
 from llamacy.generate.report import head, timings, usage
 
 if TYPE_CHECKING:
+    from llamacy.generate import responses
     from llamacy.generate.choice import Choice
     from llamacy.generate.logprobs import LogprobWriter
     from llamacy.generate.run import Run

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from llamacy.core.attempt import Attempt
 from llamacy.core.context import Context
 from llamacy.core.model import Model
 from llamacy.core.params import ContextParams
@@ -355,15 +356,9 @@ class LoadedModel:
         InUseError
             A request runs, and it concerns that one.
         """
-        with contextlib.ExitStack() as stack:
-            busy = False
-            for lock, runs in self._works():
-                if lock.acquire(blocking=False):
-                    stack.callback(lock.release)
-                    busy |= runs()
-                else:
-                    busy = True
-            if busy and concerns():
+        works = self._works()
+        with Attempt(*(lock for lock, _ in works)) as taken:
+            if (not taken or any(runs() for _, runs in works)) and concerns():
                 raise InUseError("a request that runs computes with it; read or close its stream, or abort() it first")
             yield
 

@@ -6,11 +6,10 @@ import codecs
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from llamacy.generate.responses import ChatLogprobs, ChatTokenLogprob, CompletionLogprobs, TopLogprob
-
 if TYPE_CHECKING:
     from llamacy.core.logprobs import LogprobRecord
     from llamacy.core.vocab import Vocab
+    from llamacy.generate.responses import ChatLogprobs, ChatTokenLogprob, CompletionLogprobs, TopLogprob
 
 
 class LogprobWriter:

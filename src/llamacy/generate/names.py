@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 from typing import NoReturn
 
 
@@ -15,6 +14,8 @@ def raise_unknown(name: str, known: Iterable[str]) -> NoReturn:
     TypeError
         Always.
     """
+    from difflib import get_close_matches
+
     known = sorted(known)
     close = get_close_matches(name, known, n=1)
     hint = f"; did you mean {close[0]!r}?" if close else f"; options are {', '.join(known)}"

@@ -6,9 +6,8 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
-from llamacy.generate import responses
-
 if TYPE_CHECKING:
+    from llamacy.generate import responses
     from llamacy.generate.run import Run
 
 

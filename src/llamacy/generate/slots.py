@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from llamacy.checkpoint.memory_kind import can_cut
+from llamacy.core.attempt import Attempt
 from llamacy.core.scheduler import Scheduler
 from llamacy.core.sequence import Sequence as _Sequence
 from llamacy.core.stream import TokenStream
@@ -189,17 +190,12 @@ class Slots:
     def end(self, streams: Sequence[TokenStream]) -> None:
         """End a request; nothing happens when it has ended or another one took its place."""
         # the garbage collector may call this in any thread, which must not wait for what another one computes
-        held = False
-        try:
-            held = self.lock.acquire(blocking=False)
-            if not held:
+        with Attempt(self.lock) as taken:
+            if not taken:
                 for stream in streams:
                     stream.detach()
             elif streams and streams[0] in self._streams:
                 self._retire()
-        finally:
-            if held:
-                self.lock.release()
 
     def abort(self, cancellation: Cancellation) -> bool:
         """Abort the request that has this cancellation; return whether it runs."""

@@ -137,8 +137,10 @@ class Grammar:
         """
         from pathlib import Path
 
+        from llamacy._paths import file_name
+
         try:
-            text = Path(path).read_text(encoding="utf-8-sig")
+            text = Path(file_name(path)).read_text(encoding="utf-8-sig")
         except UnicodeDecodeError as error:
             raise GrammarError(f"{fspath(path)} is not UTF-8: {error}") from None
         try:

@@ -7,12 +7,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from llamacy.errors import ClosedError
-from llamacy.generate.embed.engine import EmbeddingEngine
-from llamacy.generate.embed.requests import EmbeddingRequest
 from llamacy.generate.loaded import LoadedModel
 
 if TYPE_CHECKING:
     from llamacy.core.context import Context
+    from llamacy.generate.embed.engine import EmbeddingEngine
     from llamacy.generate.embed.norms import Normalization
     from llamacy.generate.embed.responses import CreateEmbeddingResponse
 
@@ -45,6 +44,9 @@ class EmbeddingBeside(LoadedModel):
         return made
 
     def _make_embeddings(self) -> EmbeddingEngine:
+        # most models that generate make no vectors: what that takes is imported with the first
+        from llamacy.generate.embed.engine import EmbeddingEngine
+
         engine = EmbeddingEngine(self._model, *self._embedding_arguments)
         engine.adapters = lambda lora: self._adapters.pairs(lora)
         engine.control_vector = lambda: self._control_vector
@@ -98,6 +100,8 @@ class EmbeddingBeside(LoadedModel):
         TypeError, ValueError
             An option is wrong.
         """
+        from llamacy.generate.embed.requests import EmbeddingRequest
+
         request = EmbeddingRequest(self._embeddings(), normalize, truncate, prompt, dimensions, lora=lora)
         vectors = request.embed(input, progress=progress)
         return (vectors, request.n_tokens) if return_count else vectors
@@ -126,6 +130,8 @@ class EmbeddingBeside(LoadedModel):
         ContextLengthError, DecodeError, EncodeError, OutputError, TokenizeError, TypeError, ValueError
             As for `embed`.
         """
+        from llamacy.generate.embed.requests import EmbeddingRequest
+
         request = EmbeddingRequest(self._embeddings(), normalize, truncate, prompt, dimensions, lora=lora)
         return request.response(input, model, encoding_format)
 

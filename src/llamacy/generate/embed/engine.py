@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from llamacy.core._architectures import LEARNED_POSITIONS
+from llamacy.core.attempt import Attempt
 from llamacy.core.context import Context
 from llamacy.core.embedder import Embedder
 from llamacy.core.packing import plan_packs
@@ -242,15 +243,11 @@ class EmbeddingEngine:
         BufferError
             A view of the context's output is alive.
         """
-        if not self.lock.acquire(blocking=False):
-            raise InUseError("texts are being computed; abort() first")
-        try:
-            if self._running:
+        with Attempt(self.lock) as taken:
+            if not taken or self._running:
                 raise InUseError("texts are being computed; abort() first")
             self.context.close()
             self._embedder.close()
-        finally:
-            self.lock.release()
 
     @property
     def running(self) -> bool:
