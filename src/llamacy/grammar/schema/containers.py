@@ -220,7 +220,7 @@ class ContainerReader:
     def _has_empty_member(self, shape: S) -> bool:
         if isinstance(shape, ArrayShape):
             return any(self.is_empty(shape.item(i)) for i in range(min(shape.minimum, len(shape.prefix) + 1)))
-        return any(self.is_empty(shape.value(name)) for name in shape.required)
+        return any(self.is_empty(node) for node in shape.needed())
 
     def _literal(self, literal: Literal, kind: Kind[S]) -> list[S]:
         return self.holds(literal.place, kind, False) if literal.holds else self.fails(literal.place, kind)
