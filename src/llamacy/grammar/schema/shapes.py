@@ -137,7 +137,6 @@ class ObjectShape(NamedTuple):
                 node = node | extra
         return node
 
-
     def needed(self) -> Iterable[Node]:
         """Return the nodes of the properties that must be there, each once."""
         if self.rules:
