@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import product
+from math import comb
 from typing import NamedTuple
 
 from llamacy.errors import UnsupportedSchemaError
@@ -14,8 +15,13 @@ from llamacy.grammar.schema.rulebook import Rulebook, repeat
 from llamacy.grammar.schema.shapes import ANY_ARRAY, ANYTHING, ArrayShape, Count
 from llamacy.grammar.schema.shapes import Node as Members
 from llamacy.grammar.tree import Choice, Node, Ref
+from llamacy.grammar.work import spend
 
-_MAX_VALUES = 8
+# values that items may have where it matters which are used, and ways to use one more
+_MAX_VALUES = 128
+_MAX_CHOICES = 12_000
+# of `llamacy.grammar.work`: for a way to go on
+_STEPS = 4
 _MAX_COUNTS = 6
 
 
@@ -130,6 +136,7 @@ class ArrayWriter:
             comma = () if state == start else self._book.comma
             for item, after in self._steps(state, alphabet):
                 options.append(joined([*comma, item, go(after)]))
+            spend(_STEPS * len(options))
             self._book.define(refs[state], options[0] if len(options) == 1 else Choice(options))
             self._book.has_dead = True  # a count may be out of reach
         return joined(["[", *self._book.padding, refs[start]])
@@ -155,7 +162,8 @@ class ArrayWriter:
                 if (shape.unique and text in state.used) or self._reader.is_empty(members | value):
                     continue
                 repeated = state.repeated or text in state.used
-                used = frozenset() if repeated else state.used | {text}
+                # it no longer matters what was used once a value is there twice, or nothing more may come
+                used = frozenset() if repeated or index == shape.maximum else state.used | {text}
                 yield self._value(members | value), _State(index, counts, used, repeated)
 
     def _countings(self, state: _State) -> Iterator[tuple[Members, tuple[int, ...]]]:
@@ -201,16 +209,19 @@ class ArrayWriter:
             values = self._reader.few_values(node, _MAX_VALUES)
             if values is None:
                 raise self._reader.blamed(self._place, "uniqueItems").error(
-                    "can only be enforced where the items have at most "
-                    f"{_MAX_VALUES} values that are no arrays or objects, or where there is at most one item",
+                    f"can only be enforced where the items have few values (up to {_MAX_VALUES}) that are no arrays or "
+                    "objects, or where there is at most one item",
                     "uniqueItems",
                     UnsupportedSchemaError,
                 )
             for text, value in values.items():
                 found[text] = self._reader.node(self._reader.of_value(self._place, value))
-        if len(found) > _MAX_VALUES:
+        most = len(found) if shape.maximum is None else min(len(found), shape.maximum)
+        n_choices = len(found) * sum([comb(len(found), n_used) for n_used in range(most)])
+        if n_choices > _MAX_CHOICES:
             raise self._reader.blamed(self._place, "uniqueItems").error(
-                f"can only be enforced where the items have at most {_MAX_VALUES} values, not {len(found)}",
+                f"up to {most} of {len(found)} values, each once, take {n_choices} steps from one set of values to the "
+                f"next, above the {_MAX_CHOICES} that are written; allow fewer values, or set maxItems lower",
                 "uniqueItems",
                 UnsupportedSchemaError,
             )

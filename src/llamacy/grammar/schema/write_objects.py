@@ -205,8 +205,9 @@ class ObjectWriter:
         """Return the number of properties from which on more of them make no difference."""
         shape = self._shape
         minimum = 0 if shape.minimum <= self._n_required else shape.minimum
-        if minimum > 1 and self._extras:
-            # a repeated key is one property; which keys came before is more than a grammar can know
+        if minimum > self._n_required + 1 and self._extras:
+            # a repeated key is one property; which keys came before is more than a grammar can know, but one key that
+            # no one named is always a property more
             raise self._reader.blamed(self._place, "minProperties").error(
                 f"{shape.minimum} can't be enforced where keys are open: a key may come twice; name the properties, or "
                 "set additionalProperties to false",
