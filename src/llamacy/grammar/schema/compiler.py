@@ -200,7 +200,12 @@ class _Compiler:
         kind = _only_type(members)
         if kind in _SCALAR_TYPES:
             assert kind is not None
-            node = self._nodes[members] = self._book.named(kind, self._write(members, kind))
+            (literal,) = members
+            if len(literal.place.schema) == 1:  # type: ignore[arg-type]
+                node = self._book.of_type(kind)
+            else:
+                node = self._book.named(kind, self._write(members, kind))
+            self._nodes[members] = node
             return node
         ref = self._book.new("value")
         self._containers.add(ref)

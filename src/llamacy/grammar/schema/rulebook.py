@@ -120,15 +120,26 @@ class Rulebook:
 
     def shared(self, name: str) -> Ref:
         """Return one of the rules that many grammars have in common, after adding it and those that it uses."""
+        ref, rules = self._common.get(name) or self._make_common(name)
         if name not in self.rules:
-            made = self._common.get(name)
-            if made is None:
-                node = keep(_COMMON[name](self.policy))
-                made = self._common[name] = node, tuple(dict.fromkeys(refs(node)))
-            self.rules[name], uses = made
-            for other in uses:
-                self.shared(other)
-        return Ref(name)
+            self.rules.update(rules)
+        return ref
+
+    def _make_common(self, name: str) -> _Made:
+        rules: dict[str, Node] = {}
+        pending = [name]
+        while pending:
+            wanted = pending.pop(0)
+            if wanted not in rules:
+                known = self._common.get(wanted)
+                rules[wanted] = keep(_COMMON[wanted](self.policy)) if known is None else known[1][wanted]
+                pending[:0] = refs(rules[wanted])
+        made = self._common[name] = Ref(name), rules
+        return made
+
+    def of_type(self, kind: str) -> Node:
+        """Return all values of a type that is no array or object."""
+        return "null" if kind == "null" else self.shared(kind)
 
     def list_of(self, item: Node, minimum: int, maximum: int | None) -> Node:
         """Return an array of items that are all alike."""
@@ -213,12 +224,12 @@ def _name(kind: str, n: int) -> tuple[str, Ref]:
     return name, Ref(name)
 
 
-# the common rules that were made so far, each with the names of those that it uses
-_Common = dict[str, tuple[Node, tuple[str, ...]]]
+# a rule that many grammars have, and what it says, with those that it uses
+_Made = tuple[Ref, dict[str, Node]]
 
 
 @lru_cache(maxsize=64)
-def _common(policy: Policy) -> tuple[_Layout, _Common]:
+def _common(policy: Policy) -> tuple[_Layout, dict[str, _Made]]:
     """Return what the grammars under a policy have in common."""
     return _Layout.of(policy), {}
 
