@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from llamacy.errors import GrammarError, GrammarSyntaxError
 from llamacy.grammar import cache
 from llamacy.grammar.emit import emit
-from llamacy.grammar.parse import parse
+from llamacy.grammar.parse import parse, parse_part
 from llamacy.grammar.tree import Rules
 
 if TYPE_CHECKING:
@@ -397,7 +397,7 @@ class Grammar:
         if matcher is None:
             from llamacy.grammar.matcher import Matcher
 
-            matcher = Matcher(self._rules or parse(self.text, self.root))
+            matcher = Matcher(self._rules or Rules(self.root, parse_part(self.text).rules))
             object.__setattr__(self, "_matcher", matcher)
         return matcher
 
