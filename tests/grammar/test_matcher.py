@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 import random
+import re
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -317,3 +318,29 @@ def test_threads_share_a_matcher() -> None:
 
     with ThreadPoolExecutor(4) as pool:
         assert all(pool.map(work, range(16)))
+
+
+def test_very_many_optional_parts_and_alternatives() -> None:
+    many = (Repeat("a", 0, 1),) * 150 + ("b",) + (Repeat(Ref("x"), 0, 1),) * 50
+    parts = Matcher(Rules("root", {"root": many, "x": "c"}))
+    assert parts.matches("a" * 150 + "b" + "c" * 50)
+    assert parts.matches("aab")
+    assert not parts.accepts_prefix("a" * 151)
+    assert not parts.accepts_prefix("abbc")
+    assert not parts.accepts_prefix("b" + "c" * 51)
+    found = parts.explain("a" * 150)
+    assert found is not None
+    assert found.expected == ('"b"',)
+    words = Matcher(Rules("root", {"root": Choice([(str(n), Repeat(str(n % 7), 0, 2)) for n in range(300)])}))
+    assert words.matches("29955")
+    assert not words.matches("29911")
+    assert not words.accepts_prefix("300")
+
+
+def test_counted_repetition_that_many_ways_lead_into() -> None:
+    part = Choice(("a", ("a", "b"), Repeat(Choice(("a", "c")), 2, 5)))
+    matcher = Matcher(Rules("root", {"root": (Repeat(part, 1, 12), "d")}))
+    pattern = re.compile("(a|ab|[ac]{2,5}){1,12}d")
+    for body in ("a", "ab", "aabaca", "c", "acacab", "ab" * 12, "ab" * 13, "a" * 60, "a" * 61):
+        text = f"{body}d"
+        assert matcher.matches(text) is bool(pattern.fullmatch(text)), text

@@ -6,6 +6,7 @@ import itertools
 import json
 from typing import Any
 
+import jsonschema
 import pytest
 
 from llamacy.errors import SchemaError, SchemaRelaxedWarning, UnsupportedSchemaError
@@ -278,3 +279,48 @@ def test_extra_keys_are_offered_where_a_named_property_can_not_be_there() -> Non
         "properties": {"a": {"type": "integer", "minimum": 2, "maximum": 1}},
     }
     assert Grammar.from_json_schema(schema).matches('{"b": 1}')
+
+
+@pytest.mark.parametrize(
+    ("n_values", "limits", "enforced"),
+    [
+        (10, {}, True),
+        (11, {}, False),
+        (28, {"maxItems": 3}, True),
+        (29, {"maxItems": 3}, False),
+        (109, {"maxItems": 2}, True),
+        (110, {"maxItems": 2}, False),
+        (129, {"maxItems": 2}, False),
+    ],
+)
+def test_unique_items_are_enforced_up_to_a_size(n_values: int, limits: dict[str, int], enforced: bool) -> None:
+    schema = {"type": "array", "uniqueItems": True, "items": {"enum": list(range(n_values))}, **limits}
+    if not enforced:
+        with pytest.raises(UnsupportedSchemaError, match="uniqueItems"):
+            Grammar.from_json_schema(schema)
+        return
+    grammar = Grammar.from_json_schema(schema)
+    last = n_values - 1
+    assert grammar.matches(f"[{last},0]")
+    assert not grammar.matches(f"[{last},{last}]")
+    assert grammar.matches(f"[0,{last},1]") is (limits.get("maxItems") != 2)
+    assert not grammar.matches("[3,1,2,3]")
+
+
+@pytest.mark.parametrize("order", ["declared", "required_first", "any"])
+def test_one_property_more_than_required_is_enforced_beside_open_keys(order: Any) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}},
+        "required": ["a"],
+        "additionalProperties": {"type": "integer"},
+        "minProperties": 2,
+    }
+    grammar = Grammar.from_json_schema(schema, property_order=order)
+    for text in ('{"a":1,"b":2}', '{"a":1,"x":2}', '{"a":1,"x":2,"x":3}', '{"a":1,"b":1,"x":2,"y":3}'):
+        assert grammar.matches(text)
+        assert jsonschema.Draft202012Validator(schema).is_valid(json.loads(text))
+    for text in ('{"a":1}', '{"b":1}', '{"b":1,"x":2}', '{"x":1,"x":2}', "{}"):
+        assert not grammar.matches(text)
+    with pytest.raises(UnsupportedSchemaError, match="a key may come twice"):
+        Grammar.from_json_schema({**schema, "minProperties": 3})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from typing import Any
 
@@ -17,6 +18,9 @@ _HARD = {
     "counted repeats in each other": lambda: Grammar.from_regex(r"(?:.{1,255}\.){0,50}"),
     "one of two letters long ago": lambda: Grammar.from_regex(r"(?:a|b)*a(?:a|b){20}"),
     "many look-aheads": lambda: Grammar.from_regex("".join(f"(?=.*{letter})" for letter in "abcdefghijklmnop") + ".*"),
+    "look-ahead beside counted repeats": lambda: Grammar.from_regex(r"(?!\w)((\w{2,30}|[^x]*)){0,300}"),
+    "look-ahead in counted repeats": lambda: Grammar.from_regex(r"((((?!ab)\w)*|([^x]|a)\d\d)){0,300}"),
+    "counted repeats three deep": lambda: Grammar.from_regex(r"(((a|b){1,20}c|b){1,20}c|b){1,20}c"),
     "several multiples": lambda: compile_schema({"allOf": [{"multipleOf": n} for n in (7, 11, 13, 17)]}),
     "one of several multiples": lambda: compile_schema({"anyOf": [{"multipleOf": n} for n in (7, 11, 13, 17, 19)]}),
     "a prime": lambda: compile_schema({"type": "integer", "multipleOf": 9973}),
@@ -40,6 +44,27 @@ def test_what_takes_too_long_is_refused_each_time(name: str) -> None:
     for _ in range(2):
         with pytest.raises((AutomatonSizeError, UnsupportedSchemaError), match=r"more than [0-9]+ (states|steps)"):
             _HARD[name]()
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"properties": {"a": {"type": "string"}, "b": {"type": "array", "items": {"type": "integer", "minimum": 5}}}},
+        {"$ref": "#/$defs/node", "$defs": {"node": {"properties": {"next": {"$ref": "#/$defs/node"}}}}},
+        {"oneOf": [{"required": ["a"]}, {"not": {"properties": {"b": {"pattern": "^x(?=y)"}}}}], "minProperties": 1},
+        {"type": "array", "contains": {"const": 1}, "uniqueItems": True, "items": {"enum": [1, 2, 3, None]}},
+        {"enum": [{"a": [1, {"b": 2}]}, "c", 0.5]},
+    ],
+)
+def test_nothing_is_left_to_the_garbage_collector(schema: Any) -> None:
+    compile_schema(schema)
+    gc.collect()
+    gc.disable()
+    try:
+        compile_schema(schema)
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
 
 
 def test_steps_are_the_same_whatever_was_made_before() -> None:

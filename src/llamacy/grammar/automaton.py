@@ -36,7 +36,7 @@ class Dfa:
         The states in which a text may end.
     """
 
-    __slots__ = ("_hash", "accepting", "edges")
+    __slots__ = ("_distance", "_hash", "_order", "accepting", "edges")
 
     edges: tuple[tuple[tuple[CharSet, int], ...], ...]
     accepting: frozenset[int]
@@ -45,6 +45,8 @@ class Dfa:
         self.edges = edges
         self.accepting = accepting
         self._hash = 0
+        self._distance: list[int] | None = None
+        self._order: list[int] | None = None
 
     def __reduce__(self) -> tuple[type[Dfa], tuple[object, ...]]:
         return Dfa, (self.edges, self.accepting)
@@ -275,6 +277,8 @@ class Dfa:
 
     def _distances(self) -> list[int]:
         """Give for each state how many characters it takes at least to an accepting one; there must be one."""
+        if self._distance is not None:
+            return self._distance
         sources = self._sources()
         distances = [0 if state in self.accepting else -1 for state in range(self.size)]
         queue = list(self.accepting)
@@ -283,10 +287,13 @@ class Dfa:
                 if distances[source] < 0:
                     distances[source] = distances[state] + 1
                     queue.append(source)
+        self._distance = distances
         return distances
 
     def _topological(self) -> list[int] | None:
         """Order the states so that all edges lead forwards; None when there is a cycle."""
+        if self._order is not None:
+            return self._order or None
         n_sources = [0] * self.size
         for out in self.edges:
             for _, target in out:
@@ -297,7 +304,8 @@ class Dfa:
                 n_sources[target] -= 1
                 if not n_sources[target]:
                     order.append(target)
-        return order if len(order) == self.size else None
+        self._order = order if len(order) == self.size else []
+        return self._order or None
 
     def _words_of_length(self, within: Sequence[frozenset[int]]) -> Iterator[str]:
         """Yield the texts of ``len(within) - 1`` characters in order."""

@@ -150,8 +150,7 @@ class CharSet(tuple[tuple[int, int], ...]):
     def __ne__(self, other: object) -> bool:
         return not self == other
 
-    def __hash__(self) -> int:
-        return tuple.__hash__(self)
+    __hash__ = tuple.__hash__
 
     def __repr__(self) -> str:
         return f"CharSet({tuple.__repr__(self)})"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from llamacy.errors import GrammarError, GrammarSyntaxError
 from llamacy.grammar import cache
 from llamacy.grammar.emit import emit
-from llamacy.grammar.parse import parse
+from llamacy.grammar.parse import parse, parse_part
 from llamacy.grammar.tree import Rules
 
 if TYPE_CHECKING:
@@ -190,31 +190,9 @@ class Grammar:
         SchemaRelaxedWarning
             With ``strict=False``: something that can't be enforced was left out.
         """
-        from llamacy.grammar.plain import check_plain
-        from llamacy.grammar.schema.policy import Policy
-        from llamacy.grammar.sources import schema_of
+        from llamacy.grammar.from_schema import grammar_of_schema
 
-        chosen = Policy.from_arguments(policy)
-        shown = chosen if policy else None
-        keeps = resolver is None and chosen.strict
-        keys: list[cache.Key | None]
-        if isinstance(schema, str):
-            keys = [(schema, shown)] if keeps else []
-            found = cache.find(keys)
-        else:
-            schema = schema_of(schema)
-            keys = [cache.quick_key(schema, shown)] if keeps else []
-            found = cache.find(keys)
-            if found is None:
-                check_plain(schema)
-                keys += [cache.exact_key(schema, shown)] if keeps else []
-                found = cache.find(keys)
-        if found is None:
-            from llamacy.grammar.schema.compiler import compile_plain
-
-            found = _of_rules(compile_plain(schema_of(schema), chosen, resolver))
-        cache.remember(keys, found)
-        return found
+        return grammar_of_schema(schema, resolver, policy, _of_rules)
 
     @staticmethod
     def from_template(
@@ -421,7 +399,7 @@ class Grammar:
         if matcher is None:
             from llamacy.grammar.matcher import Matcher
 
-            matcher = Matcher(self._rules or parse(self.text, self.root))
+            matcher = Matcher(self._rules or Rules(self.root, parse_part(self.text).rules))
             object.__setattr__(self, "_matcher", matcher)
         return matcher
 

@@ -24,7 +24,7 @@ from llamacy.grammar.regex_syntax import Anchor, Look
 from llamacy.grammar.table import MAX_STATES, normal_form, too_large
 from llamacy.grammar.work import spend, uncounted
 
-# of `llamacy.grammar.work`: for a character in a state
+# of `llamacy.grammar.work`: for a character in a state, or a condition
 _STEPS = 4
 
 # A duty is an automaton, by its number, in a state; all duties of a set have to be met.
@@ -138,6 +138,7 @@ class _Walker:
                 watchers[self._watcher_of[id(read)]] = None
             asks_start |= inside.asks_start
             asks_word |= inside.asks_word
+        spend(sum(map(int.bit_count, positions.follow)))
         follow = [tuple(_members(after)) for after in positions.follow]
         first = tuple(_members(positions.first))
         part = _Part(len(self._parts), positions.reads, follow, first, tuple(sorted(watchers)), asks_start, asks_word)
@@ -191,8 +192,7 @@ class _Walker:
                     states.append(after)
                 out[number] = out.get(number, 0) | 1 << atom
             edges.append([(mask, number) for number, mask in out.items()])
-            spend(_STEPS * self._n_atoms + self._n_steps)
-            self._n_steps = 0
+            spend(_STEPS * self._n_atoms)
         return Dfa(*normal_form(edges, accepting, self._alphabet))
 
     def _state(
@@ -266,6 +266,7 @@ class _Walker:
         """Pass all conditions that lie between here and the next character."""
         reads = part.reads
         work = list(threads)
+        n_begun = len(work)
         seen = set(work)
         arrived: dict[int, set[Duties]] = {}
         while work:
@@ -274,13 +275,16 @@ class _Walker:
             if read is None or isinstance(read, CharSet):
                 arrived.setdefault(position, set()).add(duties)
                 continue
+            self._n_steps += _STEPS
             for more in self._demanded(read, context, watched):
-                self._n_steps += 1
                 for target in part.follow[position]:
                     thread = (target, duties | more)
                     if thread not in seen:
                         seen.add(thread)
                         work.append(thread)
+        self._n_steps += n_begun + len(seen)
+        spend(self._n_steps)
+        self._n_steps = 0
         return frozenset(
             (position, duties) for position, found in arrived.items() for duties in _least_demanding(found)
         )

@@ -8,6 +8,7 @@ character. The idea of merged stacks is Tomita's (graph-structured stacks, 1985)
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from operator import length_hint
 from threading import Lock
@@ -103,7 +104,7 @@ class Matcher:
     def __init__(self, rules: Rules) -> None:
         check(rules)
         self._network = Network(rules)
-        self._orders: dict[int, list[int]] = {}
+        self._orders: dict[tuple[int, ...], list[int]] = {}
         self._lock = Lock()
         self._forget()
 
@@ -225,6 +226,19 @@ class Matcher:
                 todo.pop()
         return unions[wanted]
 
+    def _unite(self, parts: Iterable[int]) -> int:
+        """Return the union of sets, however many they are."""
+        distinct = set(parts)
+        distinct.discard(_NOTHING)
+        if len(distinct) < 2:
+            return distinct.pop() if distinct else _NOTHING
+        merged: dict[int, int] = {}
+        for part in distinct:
+            for position, below in self._members[part]:
+                there = merged.get(position, _NOTHING)
+                merged[position] = below if there == _NOTHING else self._union(there, below)
+        return self._number(tuple(sorted(merged.items())))
+
     # moves
 
     def _state(self, stacks: int) -> _State:
@@ -236,19 +250,13 @@ class Matcher:
     def _step(self, stacks: int, char: str) -> _State:
         """Read a character."""
         members = self._members[stacks]
-        result = _NOTHING
         if len(members) > _FEW or self._closed.get(stacks) == stacks:
             # Many ways, as through a repetition that was read a varying number of times, are fewer when the characters
             # on top of them are what they are told apart by; so it goes on with these.
-            for position, below in self._members[self._close(stacks)]:
-                if position != RETURN and self._network.reads(position, char):
-                    after = self._close(self._push(self._network.follow[position], below))
-                    self._closed[after] = after
-                    result = self._union(result, after)
+            result = self._close(self._read_by(self._close(stacks), char))
             self._closed[result] = result
         else:
-            for position, below in members:
-                result = self._union(result, self._read_at(position, below, char))
+            result = self._unite([self._read_at(position, below, char) for position, below in members])
         if result == _NOTHING:
             raise _LeftGrammarError
         return self._state(result)
@@ -262,27 +270,29 @@ class Matcher:
             moves = self._moves_on[key]
         else:
             moves = self._moves_on[key] = self._find_moves(position, char)
-        result = _NOTHING
         if moves is None:
-            result = self._read_by(self._expand(position, below), char)
+            parts = [self._read_by(self._expand(position, below), char)]
         else:
+            parts = []
             for follow, path in moves:
                 rest = below
                 for later in path:
                     rest = self._number(((later, rest),))
-                result = self._union(result, self._push(follow, rest))
+                parts.append(self._push(follow, rest))
         if self._is_nullable(position):
-            result = self._union(result, self._read_by(self._close(below), char))
-        return result
+            parts.append(self._read_by(self._close(below), char))
+        return self._unite(parts)
 
     def _read_by(self, stacks: int, char: str) -> int:
         """Return what a character makes of stacks whose tops are characters."""
         network = self._network
-        result = _NOTHING
-        for position, below in self._members[stacks]:
-            if position != RETURN and network.reads(position, char):
-                result = self._union(result, self._push(network.follow[position], below))
-        return result
+        return self._unite(
+            [
+                self._push(network.follow[position], below)
+                for position, below in self._members[stacks]
+                if position != RETURN and network.reads(position, char)
+            ]
+        )
 
     def _find_moves(self, position: int, char: str) -> list[tuple[int, list[int]]] | None:
         """Return where a character leads from a position, whatever lies below it.
@@ -320,15 +330,17 @@ class Matcher:
                 todo += missing
                 continue
             todo.pop()
-            result = _NOTHING
-            for position, below in members:
-                if position == RETURN:
-                    result = self._union(result, _END)
-                    continue
-                result = self._union(result, self._expand(position, below))
-                if self._is_nullable(position):
-                    result = self._union(result, closed[below])
-            closed[number] = result
+            parts = [
+                _END if position == RETURN else closed[below]
+                for position, below in members
+                if position == RETURN or self._is_nullable(position)
+            ]
+            if len(members) > _FEW:  # many at once, which have most of what they lead to in common
+                n_positions = len(self._network.kind)
+                parts.append(self._expand_all([member for member in members if RETURN < member[0] < n_positions]))
+                members = tuple([member for member in members if member[0] >= n_positions])
+            parts += [self._expand(position, below) for position, below in members]
+            closed[number] = self._unite(parts)
         return closed[stacks]
 
     def _is_nullable(self, position: int) -> bool:
@@ -372,16 +384,19 @@ class Matcher:
         elif network.kind[position] == CHARACTER:
             result = self._push(position, below)
         else:
-            result = self._expand_all(position, below)
+            result = self._expand_all([(position, below)])
         self._expanded[key] = result
         return result
 
-    def _expand_all(self, position: int, below: int) -> int:
+    def _expand_all(self, members: Sequence[tuple[int, int]]) -> int:
         network = self._network
-        order = self._orders.get(position)
+        stacks = dict(members)
+        positions = tuple(stacks)
+        order = self._orders.get(positions)
         if order is None:
-            order = self._orders[position] = network.leftmost(position)
-        stacks = {position: below}
+            order = network.leftmost(positions)
+            if len(positions) == 1:
+                self._orders[positions] = order
         tops: dict[int, int] = {}
         changed = True
         while changed:  # more than once where positions lead to each other

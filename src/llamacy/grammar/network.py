@@ -6,7 +6,7 @@ position. What a repetition says is written once: a position of its own counts h
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import cast
 
 from llamacy.errors import GrammarError
@@ -191,15 +191,14 @@ class Network:
         text = self.text[position]
         return text[self.index[position]] == char if type(text) is str else cast(CharSet, text).has(char)
 
-    def leftmost(self, position: int) -> list[int]:
-        """Return the positions that can be next without anything being read, each before those that it leads to.
+    def leftmost(self, positions: Iterable[int]) -> list[int]:
+        """Return the positions that some lead to without anything being read, each before those that it leads to.
 
         Where positions lead to each other in a circle, as those of ``("a"*)*`` do, some come after one they lead to.
         """
         order: list[int] = []
         seen = {RETURN}
-        path = [(position, iter(self._next(position)))] if self.alive[position] else []
-        seen.add(position)
+        path = [(RETURN, iter(positions))]
         while path:
             here, others = path[-1]
             for other in others:
@@ -208,8 +207,9 @@ class Network:
                     path.append((other, iter(self._next(other))))
                     break
             else:
-                order.append(here)
                 path.pop()
+                if path:
+                    order.append(here)
         return order[::-1]
 
     def _next(self, position: int) -> list[int]:

@@ -5,7 +5,7 @@ Their edges carry masks of an `Alphabet`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from llamacy.errors import AutomatonSizeError
 from llamacy.grammar.alphabet import Alphabet, MaskEdges
@@ -17,7 +17,7 @@ Normal = tuple[tuple[tuple[tuple[CharSet, int], ...], ...], frozenset[int]]
 MAX_STATES = 20_000
 # of `llamacy.grammar.work`: members of sets that are looked at in a step, and how many states make all sets slower
 _READS_A_STEP = 5
-_WIDE = 4096
+_WIDE = 2048
 _SMALL = 1 << 60
 
 
@@ -69,19 +69,17 @@ def determinise(
     accepted: set[int] = set()
     n_read = 0
     n_steps = 0
-    # sets of many states take longer to compare
+    # sets of many states take longer to make and compare
     each = 1 + len(moves) // _WIDE
     allowed = steps_left()
     for subset in subsets:
         if subset & accepting:
             accepted.add(len(edges))
         merged: dict[int, int] = {}
-        rest = subset
-        while rest:
-            lowest = rest & -rest
-            rest ^= lowest
-            n_read += 1
-            for mask, targets in moves[lowest.bit_length() - 1]:
+        members = _members(subset)
+        n_read += len(members)
+        for member in members:
+            for mask, targets in moves[member]:
                 merged[mask] = merged.get(mask, 0) | targets
         out: list[tuple[int, int]] = []
         for mask, targets in merged.items() if len(merged) < 2 else _disjoint(merged):
@@ -99,7 +97,7 @@ def determinise(
                 subsets.append(targets)
             out.append((mask, number))
         edges.append(out)
-        n_steps += each + len(out)
+        n_steps += each * (1 + len(out))
         if n_steps + (n_read + (reducer.n_read if reducer else 0)) // _READS_A_STEP > allowed:
             raise too_much()
     spend(n_steps + (n_read + (reducer.n_read if reducer else 0)) // _READS_A_STEP)
@@ -146,10 +144,10 @@ class _Reducer:
         numbers: Iterable[int] = range(len(self._chains))
         if n_held < len(self._chains):
             # few states in many chains, which is what loops inside of loops lead to
-            self.n_read += n_held
             once: set[int] = set()
             more: set[int] = set()
             for state in _members(held):
+                self.n_read += len(self._of_state[state])
                 for number in self._of_state[state]:
                     (more if number in once else once).add(number)
             numbers = sorted(more)
@@ -162,11 +160,20 @@ class _Reducer:
         return subset
 
 
-def _members(subset: int) -> Iterator[int]:
-    while subset:
-        lowest = subset & -subset
-        yield lowest.bit_length() - 1
-        subset ^= lowest
+def _members(subset: int) -> list[int]:
+    found = []
+    if subset < _SMALL:
+        while subset:
+            lowest = subset & -subset
+            found.append(lowest.bit_length() - 1)
+            subset ^= lowest
+        return found
+    digits = f"{subset:b}"[::-1]  # arithmetic would go through all of a long number for each of its bits
+    at = digits.find("1")
+    while at >= 0:
+        found.append(at)
+        at = digits.find("1", at + 1)
+    return found
 
 
 def _disjoint(moves: dict[int, int]) -> Iterable[tuple[int, int]]:

@@ -34,8 +34,7 @@ class Choice(tuple["Node", ...]):
     def __ne__(self, other: object) -> bool:
         return not self == other
 
-    def __hash__(self) -> int:
-        return hash((Choice, tuple.__hash__(self)))
+    __hash__ = tuple.__hash__
 
     def __repr__(self) -> str:
         return f"Choice({tuple.__repr__(self)})"
@@ -55,8 +54,7 @@ class Ref(str):
     def __ne__(self, other: object) -> bool:
         return not self == other
 
-    def __hash__(self) -> int:
-        return hash((Ref, str.__hash__(self)))
+    __hash__ = str.__hash__
 
     def __repr__(self) -> str:
         return f"Ref({str.__repr__(self)})"

@@ -22,7 +22,7 @@ _MAX_INNER = 64
 _SHORT = {0x22: '"', 0x5C: "\\", 8: "b", 9: "t", 10: "n", 12: "f", 13: "r"}
 
 
-def as_is(_book: Rulebook, characters: CharSet) -> Node:
+def as_is(_book: Rulebook | None, characters: CharSet) -> Node:
     """Spell characters as what they are."""
     if len(characters) == 1 and characters[0][0] == characters[0][1]:
         return chr(characters[0][0])
@@ -33,18 +33,18 @@ def in_json(book: Rulebook, characters: CharSet) -> Node:
     """Spell characters as they stand in a JSON string: any way when all of them may, else escaped only if they must."""
     if characters == ANY:
         return book.shared("char")
-    raw = characters & RAW
-    ways: list[Node] = [*([as_is(book, raw)] if raw else ()), *_escaped(characters & _NOT_RAW)]
+    ways = _ways_in_json(characters)
     if len(ways) == 1:
         return ways[0]
-    return Choice(ways) if len(ways) < 3 else book.add("character", Choice(ways))
+    return ways if len(ways) < 3 else book.add("character", ways)
 
 
 @lru_cache(maxsize=256)
-def _escaped(characters: CharSet) -> tuple[Node, ...]:
-    """Return the ways to write characters that a JSON string can't hold as they are."""
-    ways: list[Node] = []
-    codes = [code for low, high in characters for code in range(low, high + 1)]
+def _ways_in_json(characters: CharSet) -> Choice:
+    """Return the ways to write characters: as they are, and those that a JSON string can't hold like that escaped."""
+    raw = characters & RAW
+    ways: list[Node] = [as_is(None, raw)] if raw else []
+    codes = [code for low, high in characters & _NOT_RAW for code in range(low, high + 1)]
     short = "".join([_SHORT[code] for code in codes if code in _SHORT])
     if short:
         ways.append("\\" + short if len(short) == 1 else ("\\", CharSet.of(short)))
@@ -52,7 +52,7 @@ def _escaped(characters: CharSet) -> tuple[Node, ...]:
         digits = "".join([f"{code & 15:x}" for code in codes if code < 0x20 and code >> 4 == high])
         if digits:
             ways.append((f"\\u00{high}", CharSet.of(digits, digits.upper())))
-    return tuple(ways)
+    return Choice(ways)
 
 
 class AutomatonWriter:

@@ -150,8 +150,6 @@ class _Compiler:
         self._scalars = ScalarReader(self.places, policy)
         self._reader = ContainerReader(self.places, self._scalars, (ARRAYS, OBJECTS))
         self._scalar_writer = ScalarWriter(self._book)
-        self._arrays = ArrayWriter(self._book, self._reader, self._value)
-        self._objects = ObjectWriter(self._book, self._reader, self._value)
         self._nodes: dict[Members, Node] = {}
         self._containers: set[Ref] = set()
         self._pending: list[tuple[Ref, Members]] = []
@@ -202,7 +200,12 @@ class _Compiler:
         kind = _only_type(members)
         if kind in _SCALAR_TYPES:
             assert kind is not None
-            node = self._nodes[members] = self._book.named(kind, self._write(members, kind))
+            (literal,) = members
+            if len(literal.place.schema) == 1:  # type: ignore[arg-type]
+                node = self._book.of_type(kind)
+            else:
+                node = self._book.named(kind, self._write(members, kind))
+            self._nodes[members] = node
             return node
         ref = self._book.new("value")
         self._containers.add(ref)
@@ -233,11 +236,11 @@ class _Compiler:
             return self._book.shared("value")
         ways: list[Node] = []
         for shape in objects:
-            node = self._objects.write(shape, place)
+            node = ObjectWriter(self._book, self._reader, self._value, shape, place).write()
             if node is not None:
                 ways.append(node)
         for array in arrays:
-            node = self._arrays.write(array, place)
+            node = ArrayWriter(self._book, self._reader, self._value, array, place).write()
             if node is not None:
                 ways.append(node)
         if scalars is not None:

@@ -78,8 +78,10 @@ class ContainerReader:
         self.places = places
         self.scalars = scalars
         self._kinds = kinds
-        self.nothing: Node = NOTHING.holding
+        self.nothing: Node = frozenset((Literal(NOTHING, True),))
         self._open: set[tuple[Place, str]] = set()
+        self._nodes: dict[Place, Node] = {}
+        self._shapes: dict[tuple[Place, str, str], list[Any]] = {}
         self._values: dict[int, Place] = {}
         self._empty: dict[Node, bool] = {}
         self._lookahead = 0
@@ -89,10 +91,19 @@ class ContainerReader:
     def node(self, place: Place, holds: bool = True) -> Node:
         """Return the node of the values that satisfy a schema, or that don't."""
         if holds:
-            return place.holding
+            node = self._nodes.get(place)
+            if node is None:
+                says_nothing = place.schema is True or place.schema == {}
+                node = self._nodes[place] = ANYTHING if says_nothing else frozenset((Literal(place, True),))
+            return node
         if place is NOTHING:
             return ANYTHING
-        return frozenset((place.no,)) if place.holding else self.nothing
+        return frozenset((Literal(place, False),)) if self.node(place) else self.nothing
+
+    def nodes(self, places: dict[str, Place]) -> dict[str, Node]:
+        """Return the nodes of the values that satisfy some schemas."""
+        known, node = self._nodes, self.node
+        return {name: known.get(place) or node(place) for name, place in places.items()}
 
     def read_scalars(self, node: Node) -> Scalars:
         """Return the scalars of a node."""
@@ -209,22 +220,22 @@ class ContainerReader:
     def _has_empty_member(self, shape: S) -> bool:
         if isinstance(shape, ArrayShape):
             return any(self.is_empty(shape.item(i)) for i in range(min(shape.minimum, len(shape.prefix) + 1)))
-        return any(self.is_empty(shape.value(name)) for name in shape.required)
+        return any(self.is_empty(node) for node in shape.needed())
 
     def _literal(self, literal: Literal, kind: Kind[S]) -> list[S]:
         return self.holds(literal.place, kind, False) if literal.holds else self.fails(literal.place, kind)
 
     def holds(self, place: Place, kind: Kind[S], track: bool) -> list[S]:
         """Return the shapes that satisfy a schema; with `track` they tell which members it evaluated."""
-        return self._read(place, kind, "holds", track, lambda: self._holds(place, kind, track))
+        return self._read(place, kind, "tracked" if track else "holds")
 
     def fails(self, place: Place, kind: Kind[S]) -> list[S]:
         """Return the shapes that don't satisfy a schema."""
-        return self._read(place, kind, "fails", False, lambda: self._fails(place, kind))
+        return self._read(place, kind, "fails")
 
-    def _read(self, place: Place, kind: Kind[S], what: str, track: bool, work: Callable[[], list[S]]) -> list[S]:
-        key = (kind.name, what, track)
-        found: list[S] | None = place.containers.get(key)
+    def _read(self, place: Place, kind: Kind[S], what: str) -> list[S]:
+        key = (place, kind.name, what)
+        found: list[S] | None = self._shapes.get(key)
         if found is None:
             if (place, kind.name) in self._open:
                 if self._lookahead:
@@ -234,10 +245,10 @@ class ContainerReader:
                 raise place.error(f"more than {_MAX_DEPTH} schemas that apply to one value lie in each other")
             self._open.add((place, kind.name))
             try:
-                found = work()
+                found = self._fails(place, kind) if what == "fails" else self._holds(place, kind, what == "tracked")
             finally:
                 self._open.discard((place, kind.name))
-            place.containers[key] = found
+            self._shapes[key] = found
         return found
 
     def _holds(self, place: Place, kind: Kind[S], track: bool) -> list[S]:

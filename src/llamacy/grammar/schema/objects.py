@@ -21,8 +21,7 @@ def _properties_hold(reader: ContainerReader, place: Place, track: bool) -> Shap
     children = schema_map(reader.places, place, "properties")
     if not children:
         return None
-    nodes = {name: child.holding for name, child in children.items()}
-    return [ObjectShape(nodes, declares=True, seen=Names.of(children) if track else names.NONE)]
+    return [ObjectShape(reader.nodes(children), declares=True, seen=Names.of(children) if track else names.NONE)]
 
 
 def _properties_fail(reader: ContainerReader, place: Place, track: bool) -> Shapes | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
+from typing import NamedTuple
 
 from llamacy.errors import UnsupportedSchemaError
 from llamacy.grammar.charset import ANY, CharSet
@@ -57,23 +58,29 @@ class Rulebook:
         self.rules: dict[str, Node] = {}
         self._first = first
         self.has_dead = False
-        self._common = _COMMON_BY_DEFAULT if policy is DEFAULT else _common_rules(policy)
+        self._layout, self._common = _BY_DEFAULT if policy is DEFAULT else _common(policy)
         self._names: dict[Node, Ref] = {}
+
+    @property
+    def brace(self) -> Node:
+        """The end of an object, with the white space that may stand before it."""
+        self._used(self._layout.padding)
+        return self._layout.brace
 
     @property
     def comma(self) -> tuple[Node, ...]:
         """A comma between members, with the white space that may follow it."""
-        return self._used(_comma(self.policy))
+        return self._used(self._layout.comma)
 
     @property
     def colon(self) -> tuple[Node, ...]:
         """The white space that may follow a colon."""
-        return self._used(_colon(self.policy))
+        return self._used(self._layout.colon)
 
     @property
     def padding(self) -> tuple[Node, ...]:
         """The white space that may stand inside of brackets and braces."""
-        return self._used(_padding(self.policy))
+        return self._used(self._layout.padding)
 
     def _used(self, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
         for node in nodes:
@@ -113,15 +120,26 @@ class Rulebook:
 
     def shared(self, name: str) -> Ref:
         """Return one of the rules that many grammars have in common, after adding it and those that it uses."""
+        ref, rules = self._common.get(name) or self._make_common(name)
         if name not in self.rules:
-            made = self._common.get(name)
-            if made is None:
-                node = keep(_COMMON[name](self.policy))
-                made = self._common[name] = node, tuple(dict.fromkeys(refs(node)))
-            self.rules[name], uses = made
-            for other in uses:
-                self.shared(other)
-        return Ref(name)
+            self.rules.update(rules)
+        return ref
+
+    def _make_common(self, name: str) -> _Made:
+        rules: dict[str, Node] = {}
+        pending = [name]
+        while pending:
+            wanted = pending.pop(0)
+            if wanted not in rules:
+                known = self._common.get(wanted)
+                rules[wanted] = keep(_COMMON[wanted](self.policy)) if known is None else known[1][wanted]
+                pending[:0] = refs(rules[wanted])
+        made = self._common[name] = Ref(name), rules
+        return made
+
+    def of_type(self, kind: str) -> Node:
+        """Return all values of a type that is no array or object."""
+        return "null" if kind == "null" else self.shared(kind)
 
     def list_of(self, item: Node, minimum: int, maximum: int | None) -> Node:
         """Return an array of items that are all alike."""
@@ -162,6 +180,21 @@ def _up_to(item: Node, n: int) -> tuple[Node, ...]:
     return (*_up_to(Repeat(item, _BLOCK, _BLOCK), blocks), *_up_to(item, n - blocks * _BLOCK))
 
 
+class _Layout(NamedTuple):
+    """White space around the signs of JSON."""
+
+    comma: tuple[Node, ...]
+    colon: tuple[Node, ...]
+    padding: tuple[Node, ...]
+    brace: Node
+
+    @classmethod
+    def of(cls, policy: Policy) -> _Layout:
+        """Return what a policy asks for."""
+        padding = _padding(policy)
+        return cls(_comma(policy), _colon(policy), padding, (*padding, "}") if padding else "}")
+
+
 def _comma(policy: Policy) -> tuple[Node, ...]:
     if policy.whitespace == "compact":
         return (",",)
@@ -191,14 +224,14 @@ def _name(kind: str, n: int) -> tuple[str, Ref]:
     return name, Ref(name)
 
 
+# a rule that many grammars have, and what it says, with those that it uses
+_Made = tuple[Ref, dict[str, Node]]
+
+
 @lru_cache(maxsize=64)
-def _common_rules(_policy: Policy) -> dict[str, tuple[Node, tuple[str, ...]]]:
-    """Return where the common rules under a policy are kept, each with the names of those that it uses."""
-    return {}
-
-
-# what `_common_rules` would return: to hash a policy takes long beside the rest
-_COMMON_BY_DEFAULT: dict[str, tuple[Node, tuple[str, ...]]] = {}
+def _common(policy: Policy) -> tuple[_Layout, dict[str, _Made]]:
+    """Return what the grammars under a policy have in common."""
+    return _Layout.of(policy), {}
 
 
 def _value(_policy: Policy) -> Node:
@@ -254,3 +287,6 @@ _COMMON: dict[str, Callable[[Policy], Node]] = {
     "blank": lambda _policy: Repeat(" ", 0, 1),
     "space": lambda _policy: Repeat(Choice((" ", ("\n", Repeat(" ", 0, 64)))), 0, 1),
 }
+
+# to hash a policy takes long beside the rest
+_BY_DEFAULT = _common(DEFAULT)

@@ -7,6 +7,7 @@ end (they may contain themselves), so a schema is a list of shapes, and the memb
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from llamacy.grammar.schema import names
@@ -136,6 +137,13 @@ class ObjectShape(NamedTuple):
                 node = node | extra
         return node
 
+    def needed(self) -> Iterable[Node]:
+        """Return the nodes of the properties that must be there, each once."""
+        if self.rules:
+            return dict.fromkeys(map(self.value, self.required))
+        properties = self.properties
+        return dict.fromkeys([properties.get(name, ANYTHING) for name in self.required])
+
 
 ANY_ARRAY = ArrayShape()
 ANY_OBJECT = ObjectShape()
@@ -193,10 +201,7 @@ def merge_objects(a: ObjectShape, b: ObjectShape, nothing: Node) -> ObjectShape 
         a.seen | b.seen,
         a.narrow or b.narrow,
     )
-    for name in required:
-        if nothing <= merged.value(name):
-            return None
-    return merged
+    return None if any(nothing <= node for node in merged.needed()) else merged
 
 
 def _lower(a: int | None, b: int | None) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import product
+from math import comb
 from typing import NamedTuple
 
 from llamacy.errors import UnsupportedSchemaError
@@ -14,8 +15,13 @@ from llamacy.grammar.schema.rulebook import Rulebook, repeat
 from llamacy.grammar.schema.shapes import ANY_ARRAY, ANYTHING, ArrayShape, Count
 from llamacy.grammar.schema.shapes import Node as Members
 from llamacy.grammar.tree import Choice, Node, Ref
+from llamacy.grammar.work import spend
 
-_MAX_VALUES = 8
+# values that items may have where it matters which are used, and ways to use one more
+_MAX_VALUES = 128
+_MAX_CHOICES = 12_000
+# of `llamacy.grammar.work`: for a way to go on
+_STEPS = 4
 _MAX_COUNTS = 6
 
 
@@ -41,7 +47,7 @@ class _State(NamedTuple):
 
 
 class ArrayWriter:
-    """Writes shapes of arrays.
+    """Writes one shape of arrays.
 
     Parameters
     ----------
@@ -51,35 +57,41 @@ class ArrayWriter:
         What members may be.
     value
         Returns the grammar of a node.
+    shape, place
+        The shape, and the schema that it comes from.
     """
 
-    def __init__(self, book: Rulebook, reader: ContainerReader, value: Callable[[Members], Node]) -> None:
+    def __init__(
+        self, book: Rulebook, reader: ContainerReader, value: Callable[[Members], Node], shape: ArrayShape, place: Place
+    ) -> None:
         self._book = book
         self._reader = reader
         self._value = value
+        self._shape = shape
+        self._place = place
 
-    def write(self, shape: ArrayShape, place: Place) -> Node | None:
-        """Return the arrays of a shape, or None when there is none."""
-        nothing = self._reader.nothing
+    def write(self) -> Node | None:
+        """Return the arrays of the shape, or None when there is none."""
+        shape = self._shape
         if shape._replace(seen=ANY_ARRAY.seen) == ANY_ARRAY:
             return self._book.shared("array")
         limit = self._book.policy.max_array_length
         if shape.maximum is None and limit is not None and limit >= max(shape.minimum, len(shape.prefix)):
-            shape = shape._replace(maximum=limit)
+            shape = self._shape = shape._replace(maximum=limit)
         if shape.maximum is not None and shape.maximum < 2:
             if shape.repeating:
                 return None
-            shape = shape._replace(unique=False)
+            shape = self._shape = shape._replace(unique=False)
         if shape.counts or shape.unique or shape.repeating:
-            return self._counted(shape, place)
+            return self._counted()
         if not shape.prefix:
-            if shape.maximum == 0 or nothing <= shape.rest:
+            if shape.maximum == 0 or self._reader.nothing <= shape.rest:
                 return self._book.list_of((), 0, 0)
             return self._book.list_of(self._value(shape.rest), shape.minimum, shape.maximum)
-        return self._tuple(shape)
+        return self._tuple()
 
-    def _tuple(self, shape: ArrayShape) -> Node:
-        book = self._book
+    def _tuple(self) -> Node:
+        book, shape = self._book, self._shape
         end: tuple[Node, ...] = (*book.padding, "]")
         n = len(shape.prefix) if shape.maximum is None else min(len(shape.prefix), shape.maximum)
         # what may follow after the first i items, from the back
@@ -96,14 +108,15 @@ class ArrayWriter:
 
     # arrays in which items depend on each other
 
-    def _counted(self, shape: ArrayShape, place: Place) -> Node | None:
+    def _counted(self) -> Node | None:
+        shape = self._shape
         if len(shape.counts) > _MAX_COUNTS:
-            raise place.error(
+            raise self._place.error(
                 f"more than {_MAX_COUNTS} conditions on how many items there are of a kind at once",
                 "contains",
                 UnsupportedSchemaError,
             )
-        alphabet = self._alphabet(shape, place) if shape.unique or shape.repeating else None
+        alphabet = self._alphabet() if shape.unique or shape.repeating else None
         start = _State(0, (0,) * len(shape.counts))
         refs: dict[_State, Ref] = {}
         pending: list[_State] = []
@@ -118,30 +131,30 @@ class ArrayWriter:
         while pending:
             state = pending.pop()
             options: list[Node] = []
-            if self._may_end(shape, state):
+            if self._may_end(state):
                 options.append(joined([*self._book.padding, "]"]))
             comma = () if state == start else self._book.comma
-            for item, after in self._steps(shape, state, alphabet):
+            for item, after in self._steps(state, alphabet):
                 options.append(joined([*comma, item, go(after)]))
+            spend(_STEPS * len(options))
             self._book.define(refs[state], options[0] if len(options) == 1 else Choice(options))
             self._book.has_dead = True  # a count may be out of reach
         return joined(["[", *self._book.padding, refs[start]])
 
-    @staticmethod
-    def _may_end(shape: ArrayShape, state: _State) -> bool:
+    def _may_end(self, state: _State) -> bool:
+        shape = self._shape
         if state.n_items < shape.minimum or (shape.repeating and not state.repeated):
             return False
         return all(n >= count.minimum for n, count in zip(state.counts, shape.counts, strict=True))
 
-    def _steps(
-        self, shape: ArrayShape, state: _State, alphabet: dict[str, Members] | None
-    ) -> Iterator[tuple[Node, _State]]:
+    def _steps(self, state: _State, alphabet: dict[str, Members] | None) -> Iterator[tuple[Node, _State]]:
         """Yield each kind of item that may come next, and the state after it."""
+        shape = self._shape
         if shape.maximum is not None and state.n_items >= shape.maximum:
             return
         last = max([len(shape.prefix), shape.minimum, *[count.start for count in shape.counts]])
         index = state.n_items + 1 if shape.maximum is not None else min(state.n_items + 1, last + 1)
-        for members, counts in self._countings(shape, state):
+        for members, counts in self._countings(state):
             if alphabet is None:
                 yield self._value(members), _State(index, counts)
                 continue
@@ -149,13 +162,14 @@ class ArrayWriter:
                 if (shape.unique and text in state.used) or self._reader.is_empty(members | value):
                     continue
                 repeated = state.repeated or text in state.used
-                used = frozenset() if repeated else state.used | {text}
+                # it no longer matters what was used once a value is there twice, or nothing more may come
+                used = frozenset() if repeated or index == shape.maximum else state.used | {text}
                 yield self._value(members | value), _State(index, counts, used, repeated)
 
-    def _countings(self, shape: ArrayShape, state: _State) -> Iterator[tuple[Members, tuple[int, ...]]]:
-        item = shape.item(state.n_items)
+    def _countings(self, state: _State) -> Iterator[tuple[Members, tuple[int, ...]]]:
+        item = self._shape.item(state.n_items)
         ways: list[list[tuple[Members, int]]] = []
-        for n, count in zip(state.counts, shape.counts, strict=True):
+        for n, count in zip(state.counts, self._shape.counts, strict=True):
             ways.append(list(self._counting(n, count, state.n_items)))
         for way in product(*ways):
             members = item
@@ -181,10 +195,11 @@ class ArrayWriter:
 
     def _not(self, members: Members) -> list[Members]:
         """Return nodes that together are all values that are not in a node."""
-        return [frozenset((literal.place.no if literal.holds else literal.place.yes,)) for literal in members]
+        return [self._reader.node(literal.place, not literal.holds) for literal in members]
 
-    def _alphabet(self, shape: ArrayShape, place: Place) -> dict[str, Members]:
+    def _alphabet(self) -> dict[str, Members]:
         """Return all values that an item may have, when these are few."""
+        shape = self._shape
         found: dict[str, Members] = {}
         n = len(shape.prefix) + 1 if shape.maximum is None else min(len(shape.prefix) + 1, shape.maximum)
         for i in range(n):
@@ -193,17 +208,20 @@ class ArrayWriter:
                 continue
             values = self._reader.few_values(node, _MAX_VALUES)
             if values is None:
-                raise self._reader.blamed(place, "uniqueItems").error(
-                    "can only be enforced where the items have at most "
-                    f"{_MAX_VALUES} values that are no arrays or objects, or where there is at most one item",
+                raise self._reader.blamed(self._place, "uniqueItems").error(
+                    f"can only be enforced where the items have few values (up to {_MAX_VALUES}) that are no arrays or "
+                    "objects, or where there is at most one item",
                     "uniqueItems",
                     UnsupportedSchemaError,
                 )
             for text, value in values.items():
-                found[text] = self._reader.node(self._reader.of_value(place, value))
-        if len(found) > _MAX_VALUES:
-            raise self._reader.blamed(place, "uniqueItems").error(
-                f"can only be enforced where the items have at most {_MAX_VALUES} values, not {len(found)}",
+                found[text] = self._reader.node(self._reader.of_value(self._place, value))
+        most = len(found) if shape.maximum is None else min(len(found), shape.maximum)
+        n_choices = len(found) * sum([comb(len(found), n_used) for n_used in range(most)])
+        if n_choices > _MAX_CHOICES:
+            raise self._reader.blamed(self._place, "uniqueItems").error(
+                f"up to {most} of {len(found)} values, each once, take {n_choices} steps from one set of values to the "
+                f"next, above the {_MAX_CHOICES} that are written; allow fewer values, or set maxItems lower",
                 "uniqueItems",
                 UnsupportedSchemaError,
             )

@@ -63,7 +63,7 @@ class _Extra(NamedTuple):
 
 
 class ObjectWriter:
-    """Writes shapes of objects.
+    """Writes one shape of objects.
 
     Parameters
     ----------
@@ -73,50 +73,46 @@ class ObjectWriter:
         What members may be.
     value
         Returns the grammar of a node.
+    shape, place
+        The shape, and the schema that it comes from.
     """
 
-    def __init__(self, book: Rulebook, reader: ContainerReader, value: Callable[[Members], Node]) -> None:
+    def __init__(
+        self,
+        book: Rulebook,
+        reader: ContainerReader,
+        value: Callable[[Members], Node],
+        shape: ObjectShape,
+        place: Place,
+    ) -> None:
         self._book = book
         self._reader = reader
         self._value = value
-        self._close: Node = joined([*book.padding, "}"])
-
-    def write(self, shape: ObjectShape, place: Place) -> Node | None:
-        """Return the objects of a shape, or None when there is none."""
-        if shape[:_N_SAYING] == _SAYING_NOTHING:
-            return self._book.shared("object")
-        if len(shape.some) > _MAX_DEMANDS:
-            raise place.error(
-                f"has more than {_MAX_DEMANDS} conditions that some property must meet", None, UnsupportedSchemaError
-            )
-        return _ObjectBody(self, shape, place).write()
-
-
-class _ObjectBody:
-    """One shape being written."""
-
-    def __init__(self, writer: ObjectWriter, shape: ObjectShape, place: Place) -> None:
-        self._book = writer._book
-        self._reader = writer._reader
-        self._value = writer._value
-        self._close = writer._close
-        self._next = self._book.shared("next")
         self._shape = shape
         self._place = place
+
+    def write(self) -> Node | None:
+        """Return the objects of the shape, or None when there is none."""
+        book, shape = self._book, self._shape
+        if shape[:_N_SAYING] == _SAYING_NOTHING:
+            return book.shared("object")
+        if len(shape.some) > _MAX_DEMANDS:
+            raise self._place.error(
+                f"has more than {_MAX_DEMANDS} conditions that some property must meet", None, UnsupportedSchemaError
+            )
+        self._next = book.shared("next")
+        self._close = book.brace
         self._n_demands = len(shape.some)
         self._all_met = (1 << self._n_demands) - 1
-        self._named = list(dict.fromkeys([*shape.properties, *shape.required]))
+        self._named = [*shape.properties, *[name for name in shape.required if name not in shape.properties]]
         self._slots = self._make_slots()
         self._n_required = sum([required for _, _, required in self._slots]) if shape.required else 0
         self._extras = self._make_extras()
         self._most = self._last_count()
         # nothing but the order of the properties matters
-        self._plain = not self._most and not self._all_met and self._shape.maximum != 0
+        self._plain = not self._most and not self._all_met and shape.maximum != 0
         self._states = range((self._most + 1) << self._n_demands)
-
-    def write(self) -> Node | None:
-        """Return the grammar."""
-        if self._book.policy.property_order == "any" and len(self._slots) <= _MAX_ANY_ORDER:
+        if book.policy.property_order == "any" and len(self._slots) <= _MAX_ANY_ORDER:
             keys = self._in_any_order()
         else:
             keys = self._in_order()
@@ -126,7 +122,7 @@ class _ObjectBody:
         if not ways:
             return None
         body = ways[0] if len(ways) == 1 else Choice(ways)
-        return joined(["{", *self._book.padding, body])
+        return joined(["{", *book.padding, body])
 
     # what there is to write
 
@@ -209,8 +205,9 @@ class _ObjectBody:
         """Return the number of properties from which on more of them make no difference."""
         shape = self._shape
         minimum = 0 if shape.minimum <= self._n_required else shape.minimum
-        if minimum > 1 and self._extras:
-            # a repeated key is one property; which keys came before is more than a grammar can know
+        if minimum > self._n_required + 1 and self._extras:
+            # a repeated key is one property; which keys came before is more than a grammar can know, but one key that
+            # no one named is always a property more
             raise self._reader.blamed(self._place, "minProperties").error(
                 f"{shape.minimum} can't be enforced where keys are open: a key may come twice; name the properties, or "
                 "set additionalProperties to false",
