@@ -47,14 +47,24 @@ inline void grammar_mask_some(grammar_state & state, llama_token_data * data, si
 
 // Call `visit` with the ranks from 0 on, those in `known` left out, whose text may follow at a place.
 template <typename Visit>
-inline void grammar_walk(grammar_matcher & matcher, const token_tree & tree, const number_set * known, Visit visit) {
+inline void grammar_walk(grammar_matcher & matcher, sliced_vocab & vocab, const number_set * known, Visit visit) {
+    constexpr int32_t MANY = 1024; // so many that begin alike are worth a look at what may follow that
+    const auto & tree = vocab.tree;
     const int32_t n_ranks = (int32_t) tree.order.size();
     const auto next = [&](int32_t rank) { return known != nullptr && rank < n_ranks ? known->next_other(rank) : rank; };
     std::vector<grammar_matcher::place> places(tree.longest + 1); // after each byte of the text that was read last
     places[0] = matcher.now;
     size_t n_read = 0;
     int32_t last = -1;
+    std::shared_ptr<const token_slice> slice; // of characters that may follow, as many as there are, in the ranks below `end`
+    size_t n_head = 0;                        // … after so many bytes
+    int32_t end = 0;
     for (int32_t rank = next(0); rank < n_ranks;) {
+        if (rank < end && slice->heads[rank] <= n_head) {
+            visit(rank);
+            rank = next(rank + 1);
+            continue;
+        }
         const size_t n_shared = last < 0 ? 0 : tree.shared(last, rank, n_read + 1);
         bool fits = n_shared <= n_read; // or else it has the byte that did not fit in the last one
         if (fits) {
@@ -75,6 +85,15 @@ inline void grammar_walk(grammar_matcher & matcher, const token_tree & tree, con
         }
         if (matcher.is_open(places[n_read])) {
             visit(rank);
+        }
+        if (rank >= end && places[n_read].utf8.left == 0) {
+            const int32_t past = tree.past(rank, n_read);
+            if (past - rank > MANY) {
+                const auto freedom = matcher.find_freedom(places[n_read]);
+                slice = freedom.n == freedom.ENDLESS ? vocab.find(freedom.characters) : nullptr;
+                n_head = n_read;
+                end = slice ? past : 0;
+            }
         }
         rank = next(rank + 1);
     }
@@ -100,7 +119,7 @@ inline number_set grammar_allowed(grammar_state & state) {
         allowed = slice->tokens[length];
     }
     const auto known = slice ? &slice->ranks[length] : nullptr;
-    grammar_walk(matcher, tree, known, [&](int32_t rank) { allowed.add(tree.order[rank]); });
+    grammar_walk(matcher, *config.tokens, known, [&](int32_t rank) { allowed.add(tree.order[rank]); });
     if (!config.special) {
         for (const llama_token token : tree.specials) {
             if (!grammar_spells(config, token)) {

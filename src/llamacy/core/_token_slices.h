@@ -70,20 +70,22 @@ private:
 
 using character_ranges = std::vector<std::pair<uint32_t, uint32_t>>;
 
-// The tokens of at most so many characters, all of a set.
+// The tokens of at most so many characters, all of a set; and of each text how much is not of the set.
 struct token_slice {
     static constexpr std::array<int32_t, 6> LENGTHS = { 1, 2, 4, 8, 16, INT32_MAX };
 
     std::array<number_set, LENGTHS.size()> tokens;
     std::array<number_set, LENGTHS.size()> ranks;
+    std::vector<uint16_t>                  heads; // bytes after which a text has nothing but whole characters of the set
 
     token_slice(const token_tree & tree, const character_ranges & characters) {
         const int32_t n_ranks = (int32_t) tree.order.size();
         tokens.fill(number_set(tree.n_tokens()));
         ranks.fill(number_set(n_ranks));
         for (int32_t rank = 0; rank < n_ranks; ++rank) {
-            const int32_t length = count(characters, tree.text(rank), tree.size(rank));
-            for (size_t i = LENGTHS.size(); length > 0 && i-- > 0 && length <= LENGTHS[i];) {
+            const reading found = read(characters, tree.text(rank), tree.size(rank));
+            heads.push_back((uint16_t) std::min<size_t>(found.head, UINT16_MAX));
+            for (size_t i = LENGTHS.size(); found.head == 0 && i-- > 0 && found.length <= LENGTHS[i];) {
                 tokens[i].add(tree.order[rank]);
                 ranks[i].add(rank);
             }
@@ -96,16 +98,20 @@ struct token_slice {
     }
 
 private:
-    // The characters of a text, or 0 when not all of them are whole and in the set.
-    static int32_t count(const character_ranges & characters, const char * text, size_t size) {
+    struct reading {
+        size_t  head   = 0;
+        int32_t length = 0; // characters after that
+    };
+
+    static reading read(const character_ranges & characters, const char * text, size_t size) {
+        reading found;
         utf8_state utf8;
         uint32_t value = 0;
-        int32_t n = 0;
         for (size_t i = 0; i < size; ++i) {
             const bool first = utf8.left == 0;
             const uint8_t byte = (uint8_t) text[i];
             if (!utf8.read(text + i, 1)) {
-                return 0;
+                return { UINT16_MAX, 0 };
             }
             value = !first ? value << 6 | (byte & 0x3F) : utf8.left == 0 ? byte : byte & (0x3F >> utf8.left);
             if (utf8.left > 0) {
@@ -114,11 +120,12 @@ private:
             const auto above = std::upper_bound(characters.begin(), characters.end(), value,
                                                 [](uint32_t one, const auto & range) { return one < range.first; });
             if (above == characters.begin() || value > std::prev(above)->second) {
-                return 0;
+                found = { i + 1, 0 };
+            } else {
+                ++found.length;
             }
-            ++n;
         }
-        return utf8.left == 0 ? n : 0;
+        return utf8.left == 0 ? found : reading { UINT16_MAX, 0 };
     }
 };
 
@@ -153,7 +160,7 @@ public:
     }
 
 private:
-    enum : size_t { MOST = 32 }; // each takes up to 400 kB for a vocabulary of 262,144 tokens
+    enum : size_t { MOST = 16 }; // each takes up to a megabyte for a vocabulary of 262,144 tokens
 
     std::mutex mutex;
     std::map<character_ranges, std::shared_ptr<const token_slice>> slices;
