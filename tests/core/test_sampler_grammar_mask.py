@@ -270,6 +270,10 @@ CHAINS: dict[str, tuple[Callable[[int], list[Sampler]], Keep]] = {
     "top_p": (
         lambda seed: [Sampler.top_p(0.7), Sampler.dist(seed)], lambda ids, logits: reference.top_p(ids, logits, 0.7)
     ),
+    "typical": (
+        lambda seed: [Sampler.typical(0.6), Sampler.dist(seed)],
+        lambda ids, logits: reference.typical(ids, logits, 0.6),
+    ),
     "bias": (
         lambda seed: [Sampler.logit_bias(49152, BIAS), Sampler.top_k(20), Sampler.dist(seed)], biased
     ),
@@ -400,13 +404,14 @@ def test_lazy_grammar_refuses_only_a_trigger_that_goes_wrong(micro_model: Any, c
                 token = chain.sample(context, 0, grammar=grammar, grammar_first=grammar_first)
                 assert grammar.awaiting_trigger is (piece[0] not in vocab.piece(token).decode())
                 assert (token == best) or not fits
-    with (
-        Sampler.grammar_lazy(vocab, 'root ::= "☃"', trigger_patterns=[piece]) as grammar,
-        SamplerChain([Sampler.greedy()]) as chain,
-    ):
-        token = chain.sample(context, 0, grammar=grammar)
-        assert piece not in vocab.piece(token).decode()
-        assert grammar.awaiting_trigger
+    for links in ([Sampler.greedy()], [Sampler.temp(0.001), Sampler.dist(1)]):
+        with (
+            Sampler.grammar_lazy(vocab, 'root ::= "☃"', trigger_patterns=[piece]) as grammar,
+            SamplerChain(links) as chain,
+        ):
+            token = chain.sample(context, 0, grammar=grammar)
+            assert piece not in vocab.piece(token).decode()
+            assert grammar.awaiting_trigger
 
 
 def test_grammar_of_another_vocabulary_is_refused(gpt2: Any, context: Any) -> None:

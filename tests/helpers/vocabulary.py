@@ -43,6 +43,8 @@ def _byte_of_character() -> dict[str, int]:
 
 
 _BYTES = _byte_of_character()
+# what stands for each byte in GPT-2's vocabulary
+BYTE_CHARACTERS = {byte: character for character, byte in _BYTES.items()}
 
 
 class VocabularyFile:

@@ -18,15 +18,17 @@ inline bool grammar_spells(const grammar_config & config, llama_token token) {
 // Whether a grammar that has begun allows a token, by its matcher.
 inline bool grammar_fits(grammar_state & state, llama_token token) {
     const auto & config = *state.config;
-    const auto & tree = *config.tree;
+    const auto & tree = config.tokens->tree;
     auto & matcher = *state.matcher;
     auto at = matcher.now;
     switch (tree.kind(token)) {
         case token_tree::END:     return matcher.may_end(at);
         case token_tree::NOTHING: return false;
         case token_tree::SPECIAL: if (!grammar_spells(config, token)) return false; // fall through
-        default:                  return matcher.read(at, tree.text(token), tree.size(token)) && matcher.is_open(at);
+        default:                  break;
     }
+    const int32_t rank = tree.rank(token);
+    return matcher.read(at, tree.text(rank), tree.size(rank)) && matcher.is_open(at);
 }
 
 // Rule out, by a logit of -inf, the candidates that a grammar which has begun refuses.
@@ -35,7 +37,7 @@ inline void grammar_mask_some(grammar_state & state, llama_token_data * data, si
         grammar_filter(state, data, n);
         return;
     }
-    state.config->tree->build();
+    state.config->tokens->tree.build();
     for (size_t i = 0; i < n; ++i) {
         if (!grammar_fits(state, data[i].id)) {
             data[i].logit = -INFINITY;
@@ -43,46 +45,91 @@ inline void grammar_mask_some(grammar_state & state, llama_token_data * data, si
     }
 }
 
-// The tokens of a vocabulary that a grammar which has begun allows, by its matcher.
-inline std::vector<llama_token> grammar_allowed(grammar_state & state) {
-    struct reading {
-        llama_token            token;
-        size_t                 n_read; // bytes of it, which are those of the token above
-        grammar_matcher::place at;
-    };
-    auto & tree = *state.config->tree;
-    auto & matcher = *state.matcher;
-    tree.build();
-    std::vector<llama_token> allowed;
-    std::vector<reading> todo;
-    enum : uint8_t { UNKNOWN, FITS, FAILS } beginnings[256] = {};
-    for (const llama_token token : tree.roots) {
-        auto & beginning = beginnings[(uint8_t) *tree.text(token)];
-        if (beginning == UNKNOWN) {
-            auto at = matcher.now;
-            beginning = matcher.read(at, tree.text(token), 1) && matcher.is_hopeful(at) ? FITS : FAILS;
-        }
-        if (beginning == FITS) {
-            todo.push_back({ token, 0, matcher.now });
-        }
-    }
-    while (!todo.empty()) {
-        reading one = todo.back();
-        todo.pop_back();
-        if (!matcher.read(one.at, tree.text(one.token) + one.n_read, tree.size(one.token) - one.n_read)) {
+// Call `visit` with the ranks from 0 on, those in `known` left out, whose text may follow at a place.
+template <typename Visit>
+inline void grammar_walk(grammar_matcher & matcher, sliced_vocab & vocab, const number_set * known, Visit visit) {
+    constexpr int32_t MANY = 1024; // so many that begin alike are worth a look at what may follow that
+    const auto & tree = vocab.tree;
+    const int32_t n_ranks = (int32_t) tree.order.size();
+    const auto next = [&](int32_t rank) { return known != nullptr && rank < n_ranks ? known->next_other(rank) : rank; };
+    std::vector<grammar_matcher::place> places(tree.longest + 1); // after each byte of the text that was read last
+    places[0] = matcher.now;
+    size_t n_read = 0;
+    int32_t last = -1;
+    std::shared_ptr<const token_slice> slice; // of characters that may follow, as many as there are, in the ranks below `end`
+    size_t n_head = 0;                        // … after so many bytes
+    int32_t end = 0;
+    for (int32_t rank = next(0); rank < n_ranks;) {
+        if (rank < end && slice->heads[rank] <= n_head) {
+            visit(rank);
+            rank = next(rank + 1);
             continue;
         }
-        if (matcher.is_open(one.at)) {
-            allowed.push_back(one.token);
+        const size_t n_shared = last < 0 ? 0 : tree.shared(last, rank, n_read + 1);
+        bool fits = n_shared <= n_read; // or else it has the byte that did not fit in the last one
+        if (fits) {
+            const char * text = tree.text(rank);
+            last = rank;
+            n_read = n_shared;
+            for (; n_read < tree.size(rank); ++n_read) {
+                places[n_read + 1] = places[n_read];
+                if (!matcher.read(places[n_read + 1], (uint8_t) text[n_read])) {
+                    fits = false;
+                    break;
+                }
+            }
         }
-        one.n_read = tree.size(one.token);
-        for (const llama_token * next = tree.below(one.token); next != tree.below_end(one.token); ++next) {
-            todo.push_back({ *next, one.n_read, one.at });
+        if (!fits) {
+            rank = next(tree.past(rank, n_read + 1));
+            continue;
+        }
+        if (matcher.is_open(places[n_read])) {
+            visit(rank);
+        }
+        if (rank >= end && places[n_read].utf8.left == 0) {
+            const int32_t past = tree.past(rank, n_read);
+            if (past - rank > MANY) {
+                const auto freedom = matcher.find_freedom(places[n_read]);
+                slice = freedom.n == freedom.ENDLESS ? vocab.find(freedom.characters) : nullptr;
+                n_head = n_read;
+                end = slice ? past : 0;
+            }
+        }
+        rank = next(rank + 1);
+    }
+}
+
+// The tokens of a vocabulary that a grammar which has begun allows, by its matcher.
+inline number_set grammar_allowed(grammar_state & state) {
+    const auto & config = *state.config;
+    auto & tree = config.tokens->tree;
+    auto & matcher = *state.matcher;
+    tree.build();
+    number_set allowed(tree.n_tokens());
+    std::shared_ptr<const token_slice> slice;
+    size_t length = 0;
+    if (matcher.now.utf8.left == 0) {
+        const auto freedom = matcher.find_freedom(matcher.now);
+        if (freedom.n > 0) {
+            slice = config.tokens->find(freedom.characters);
+            length = token_slice::find_length(freedom.n);
         }
     }
-    for (const llama_token token : tree.apart) {
-        if (grammar_fits(state, token)) {
-            allowed.push_back(token);
+    if (slice) {
+        allowed = slice->tokens[length];
+    }
+    const auto known = slice ? &slice->ranks[length] : nullptr;
+    grammar_walk(matcher, *config.tokens, known, [&](int32_t rank) { allowed.add(tree.order[rank]); });
+    if (!config.special) {
+        for (const llama_token token : tree.specials) {
+            if (!grammar_spells(config, token)) {
+                allowed.remove(token);
+            }
+        }
+    }
+    if (matcher.may_end(matcher.now)) {
+        for (const llama_token token : tree.ends) {
+            allowed.add(token);
         }
     }
     return allowed;
@@ -95,12 +142,9 @@ inline void grammar_mask(grammar_state & state, llama_token_data_array * candida
         grammar_mask_some(state, candidates->data, candidates->size);
         return;
     }
-    std::vector<bool> allowed(llama_vocab_n_tokens(state.config->vocab), false);
-    for (const llama_token token : grammar_allowed(state)) {
-        allowed[token] = true;
-    }
+    const number_set allowed = grammar_allowed(state);
     for (size_t i = 0; i < candidates->size; ++i) {
-        if (!allowed[candidates->data[i].id]) {
+        if (!allowed.has(candidates->data[i].id)) {
             candidates->data[i].logit = -INFINITY;
         }
     }
@@ -140,22 +184,45 @@ inline bool grammar_complete(grammar_state & state) {
     return true;
 }
 
+// Keep those of some candidates that a grammar allows and whose logit is not -inf; returns how many they are.
+inline int32_t grammar_keep(grammar_state & state, llama_token_data * data, int32_t size) {
+    if (state.awaiting) {
+        for (int32_t i = 0; i < size; ++i) {
+            const auto verdict = grammar_check_trigger(state, data[i].id, false);
+            data[i].logit = verdict == GRAMMAR_ALLOWED ? data[i].logit : -INFINITY;
+        }
+    } else {
+        grammar_mask_some(state, data, size);
+    }
+    const auto end = std::remove_if(data, data + size, [](const auto & one) { return one.logit == -INFINITY; });
+    return (int32_t) (end - data);
+}
+
+// Fill `data`, which has room for n candidates, with those of a row without a logit of -inf that a grammar allows; returns
+// how many they are. No logit is NaN.
+inline int32_t grammar_gather(grammar_state & state, llama_token_data * data, const float * logits, int32_t n) {
+    if (state.awaiting || !state.matcher) {
+        llamacy_candidates_fill(data, logits, n);
+        return grammar_keep(state, data, n);
+    }
+    int32_t size = 0;
+    grammar_allowed(state).for_each([&](llama_token token) {
+        data[size] = { token, logits[token], 0.0f };
+        size += logits[token] != -INFINITY;
+    });
+    return size;
+}
+
+// The same, or -1 when a logit is not a number or too large.
+inline int32_t grammar_all(grammar_state & state, llama_token_data * data, const float * logits, int32_t n) {
+    std::vector<float> maxima(row_n_blocks(n));
+    return row_maxima(logits, n, LLAMACY_LOGIT_MAX, maxima.data()) ? grammar_gather(state, data, logits, n) : -1;
+}
+
 // Fill `data`, which has room for n + 128 candidates, with the `k` highest logits of a row among those that the grammar
 // allows, in descending order, equal ones by token id; -inf is left out. Returns how many there are, or -1 when a logit is
 // not a number or too large. It is what the top_k sampler keeps of all candidates after the grammar masked them.
 inline int32_t grammar_top(grammar_state & state, llama_token_data * data, const float * logits, int32_t n, int32_t k) {
-    const auto ask = [&](int32_t size) {
-        if (state.awaiting) {
-            for (int32_t i = 0; i < size; ++i) {
-                const auto verdict = grammar_check_trigger(state, data[i].id, false);
-                data[i].logit = verdict == GRAMMAR_ALLOWED ? data[i].logit : -INFINITY;
-            }
-        } else {
-            grammar_mask_some(state, data, size);
-        }
-        const auto end = std::remove_if(data, data + size, [](const auto & one) { return one.logit == -INFINITY; });
-        return (int32_t) (end - data);
-    };
     std::vector<float> maxima(row_top_numbers(n));
     if (!row_maxima(logits, n, LLAMACY_LOGIT_MAX, maxima.data())) {
         return -1;
@@ -167,7 +234,7 @@ inline int32_t grammar_top(grammar_state & state, llama_token_data * data, const
             break;
         }
         const int32_t size = row_top((llamacy_candidate *) data, logits, n, width, maxima.data());
-        const int32_t left = ask(size);
+        const int32_t left = grammar_keep(state, data, size);
         if (left >= k || size < width) {
             return std::min(left, k);
         }
@@ -175,21 +242,8 @@ inline int32_t grammar_top(grammar_state & state, llama_token_data * data, const
             break;
         }
     }
-    int32_t size = 0;
-    if (state.awaiting || !state.matcher) {
-        llamacy_candidates_fill(data, logits, n);
-        size = ask(n);
-    } else {
-        for (const llama_token token : grammar_allowed(state)) {
-            data[size] = { token, logits[token], 0.0f };
-            size += logits[token] != -INFINITY;
-        }
-    }
-    const int32_t left = std::min(size, k);
-    std::partial_sort(data, data + left, data + size, [](const llama_token_data & a, const llama_token_data & b) {
-        return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
-    });
-    return left;
+    const int32_t size = grammar_gather(state, data, logits, n);
+    return row_order((llamacy_candidate *) data, size, k);
 }
 
 }  // namespace llamacy

@@ -10,6 +10,7 @@
 #include "llama.h"
 #include "_grammar_matcher.h"
 #include "_reasoning_watch.h"
+#include "_token_slices.h"
 
 #include <algorithm>
 #include <cmath>
@@ -48,7 +49,7 @@ struct grammar_config {
     llama_token                  end = LLAMA_TOKEN_NULL; // some token that ends the generation
     std::vector<llama_token>     rule_tokens;         // that <token> rules name; what apply lets pass then, accept may refuse
     grammar_program              program;             // the rules, when no token rule is among them
-    std::shared_ptr<token_tree>  tree;
+    std::shared_ptr<sliced_vocab> tokens;
     bool                         windowed = true;     // no pattern looks at where the text begins
     reasoning_tags               reasoning;           // no trigger counts within it
     std::vector<grammar_trigger> triggers;

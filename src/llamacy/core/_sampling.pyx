@@ -8,8 +8,8 @@ from libc.stdlib cimport realloc
 from llamacy.core.candidates cimport candidate, candidate_array, candidates_raise
 from llamacy.core.context cimport Context
 from llamacy.core.grammar_sampler cimport (
-    grammar_raise, grammar_sampler_awaiting, grammar_sampler_is_one, grammar_sampler_top, grammar_sampler_verdict,
-    grammar_verdict_is_refusal
+    grammar_raise, grammar_sampler_all, grammar_sampler_awaiting, grammar_sampler_is_one, grammar_sampler_top,
+    grammar_sampler_verdict, grammar_verdict_is_refusal
 )
 from llamacy.core.reasoning_budget cimport budget_forced_token
 from llamacy.core.sampler cimport SamplerChain
@@ -168,10 +168,14 @@ cdef int32_t sampling_pick_allowed(
         if c_llama.llama_get_sampled_token_ith(context._ptr, index) >= 0:
             with gil:
                 raise GrammarError("the backend has chosen a token, so the grammar can't be first; detach the chain")
-    if self._n_top and grammar_sampler_is_one(grammar._ptr) and not self._was_attached and (
+    if grammar_sampler_is_one(grammar._ptr) and not self._was_attached and (
         c_llama.llama_get_sampled_logits_ith(context._ptr, index) == NULL
     ):
-        _apply_to_highest(self, grammar, context, index, &array)
+        if self._n_top:
+            _apply_to_highest(self, grammar, context, index, &array)
+        else:
+            _gather_allowed(self, grammar, context, index, &array)
+            sampler_apply(self._ptr, &array)
     else:
         _gather(self, context, index, &array)
         sampler_apply(grammar._ptr, &array)
@@ -220,6 +224,29 @@ cdef int _apply_to_highest(
     array.selected = -1
     array.sorted = 1
     _apply_links(self, self._n_lead, c_llama.llama_sampler_chain_n(self._ptr), array)
+    return 0
+
+
+cdef int _gather_allowed(
+    SamplerChain self, SamplerBase grammar, Context context, int32_t index, candidate_array* array
+) except -1 nogil:
+    """Fill the buffer of the chain with the candidates of an output row that the grammar allows."""
+    cdef const float* logits = c_llama.llama_get_logits_ith(context._ptr, index)
+    cdef int32_t n
+    if logits == NULL:
+        _raise_no_output(index)
+    _check_vocab(self, context)
+    _reserve(self, context.n_vocab)
+    n = grammar_sampler_all(grammar._ptr, self._buffer, logits, context.n_vocab)
+    if n < 0:
+        with gil:
+            candidates_raise(LLAMACY_BAD_LOGIT, 0)
+    if n == 0:
+        _raise_none_left()
+    array.data = self._buffer
+    array.size = n
+    array.selected = -1
+    array.sorted = 0
     return 0
 
 

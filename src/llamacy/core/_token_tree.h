@@ -1,5 +1,5 @@
-// The tokens of a vocabulary as a tree: below a token stand those whose text begins with its text. Who reads down from the
-// top reads each beginning once, and nothing below one that does not fit.
+// The tokens of a vocabulary in the order of their texts. Who reads them in this order reads each beginning once, and passes
+// over all that begin like one that does not fit.
 #ifndef LLAMACY_TOKEN_TREE_H
 #define LLAMACY_TOKEN_TREE_H
 
@@ -70,16 +70,36 @@ public:
         std::call_once(once, [this] { arrange(); });
     }
 
-    std::vector<llama_token> roots;    // tokens with text whose text begins with that of no other
-    std::vector<llama_token> apart;    // special tokens and ends of generation: what they are decides, too
+    std::vector<llama_token> order;    // TEXT and SPECIAL tokens by text, equal ones by id; the place here is their rank
+    std::vector<llama_token> specials; // SPECIAL tokens
+    std::vector<llama_token> ends;     // END tokens
+    size_t                   longest = 0; // bytes of the longest text
 
+    int32_t n_tokens() const { return (int32_t) kinds.size(); }
     kind_of_token kind(llama_token token) const { return kinds[token]; }
-    const char * text(llama_token token) const { return texts.data() + begin[token]; }
-    size_t size(llama_token token) const { return begin[token + 1] - begin[token]; }
 
-    // The tokens right below one.
-    const llama_token * below(llama_token token) const { return children.data() + first[token]; }
-    const llama_token * below_end(llama_token token) const { return children.data() + first[token + 1]; }
+    // The text of a token with a rank.
+    int32_t rank(llama_token token) const { return ranks[token]; }
+    const char * text(int32_t rank) const { return texts.data() + begin[rank]; }
+    size_t size(int32_t rank) const { return begin[rank + 1] - begin[rank]; }
+
+    // How many bytes, at most `most`, a text has in common with that of a lower rank.
+    size_t shared(int32_t lower, int32_t rank, size_t most) const {
+        if (lower + 1 == rank) {
+            return std::min(common[rank], most);
+        }
+        most = std::min({ most, size(lower), size(rank) });
+        return std::mismatch(text(lower), text(lower) + most, text(rank)).first - text(lower);
+    }
+
+    // The first rank above one whose text does not begin with the same `n` bytes.
+    int32_t past(int32_t rank, size_t n) const {
+        int32_t next = rank + 1;
+        while (next < (int32_t) order.size() && common[next] >= n) {
+            next = less[next];
+        }
+        return next;
+    }
 
 private:
     const llama_vocab *        vocab;
@@ -87,55 +107,70 @@ private:
     std::string                texts;
     std::vector<size_t>        begin;
     std::vector<kind_of_token> kinds;
-    std::vector<llama_token>   children;
-    std::vector<uint32_t>      first;
+    std::vector<int32_t>       ranks;
+    std::vector<size_t>        common; // bytes that a text shares with the one before it
+    std::vector<int32_t>       less;   // the next rank that shares less than this one with the one before it
 
     void arrange() {
+        struct entry {
+            uint64_t    first; // the first bytes, which mostly decide
+            size_t      begin, size;
+            llama_token token;
+        };
         const llama_token n = llama_vocab_n_tokens(vocab);
-        std::vector<llama_token> order;
-        begin.assign(1, 0);
+        std::string pieces;
+        std::vector<entry> entries;
+        ranks.assign(n, -1);
         for (llama_token token = 0; token < n; ++token) {
-            texts += token_piece(vocab, token);
-            begin.push_back(texts.size());
-            kinds.push_back(llama_vocab_is_eog(vocab, token)   ? END
-                            : token_is_special(vocab, token)   ? SPECIAL
-                            : begin[token] < begin[token + 1] ? TEXT
-                                                               : NOTHING);
-            if (kinds.back() == TEXT) {
-                order.push_back(token);
-            } else if (kinds.back() != NOTHING) {
-                apart.push_back(token);
+            const std::string piece = token_piece(vocab, token);
+            kinds.push_back(llama_vocab_is_eog(vocab, token) ? END
+                            : piece.empty()                  ? NOTHING
+                            : token_is_special(vocab, token) ? SPECIAL
+                                                             : TEXT);
+            if (kinds.back() == END) {
+                ends.push_back(token);
+            } else if (kinds.back() == SPECIAL) {
+                specials.push_back(token);
             }
+            if (kinds.back() == END || kinds.back() == NOTHING) {
+                continue;
+            }
+            entry one = { 0, pieces.size(), piece.size(), token };
+            for (size_t i = 0; i < 8; ++i) {
+                one.first = one.first << 8 | (i < piece.size() ? (uint8_t) piece[i] : 0);
+            }
+            entries.push_back(one);
+            pieces += piece;
         }
-        std::sort(order.begin(), order.end(), [this](llama_token a, llama_token b) {
-            const int compared = std::memcmp(text(a), text(b), std::min(size(a), size(b)));
-            return compared != 0 ? compared < 0 : size(a) != size(b) ? size(a) < size(b) : a < b;
+        std::sort(entries.begin(), entries.end(), [&](const entry & a, const entry & b) {
+            if (a.first != b.first) {
+                return a.first < b.first;
+            }
+            const int compared = std::memcmp(&pieces[a.begin], &pieces[b.begin], std::min(a.size, b.size));
+            return compared != 0 ? compared < 0 : a.size != b.size ? a.size < b.size : a.token < b.token;
         });
-        // in this order, what a text begins with comes before it, and the nearest of them is the last one still open
-        std::vector<llama_token> open, parent(n, LLAMA_TOKEN_NULL);
-        first.assign(n + 1, 0);
-        for (const llama_token token : order) {
-            while (!open.empty() && (size(open.back()) > size(token) ||
-                                     std::memcmp(text(open.back()), text(token), size(open.back())) != 0)) {
-                open.pop_back();
+        const int32_t n_ranks = (int32_t) entries.size();
+        begin.assign(1, 0);
+        common.assign(n_ranks, 0);
+        texts.reserve(pieces.size());
+        for (int32_t i = 0; i < n_ranks; ++i) {
+            ranks[entries[i].token] = i;
+            order.push_back(entries[i].token);
+            texts.append(pieces, entries[i].begin, entries[i].size);
+            begin.push_back(texts.size());
+            longest = std::max(longest, entries[i].size);
+            if (i > 0) {
+                const size_t most = std::min(size(i - 1), size(i));
+                common[i] = std::mismatch(text(i - 1), text(i - 1) + most, text(i)).first - text(i - 1);
             }
-            if (open.empty()) {
-                roots.push_back(token);
-            } else {
-                parent[token] = open.back();
-                ++first[open.back() + 1];
-            }
-            open.push_back(token);
         }
-        for (llama_token token = 0; token < n; ++token) {
-            first[token + 1] += first[token];
-        }
-        children.resize(first[n]);
-        std::vector<uint32_t> next(first.begin(), first.end() - 1);
-        for (const llama_token token : order) {
-            if (parent[token] != LLAMA_TOKEN_NULL) {
-                children[next[parent[token]]++] = token;
+        less.assign(n_ranks, n_ranks);
+        for (int32_t i = n_ranks - 1; i >= 0; --i) {
+            int32_t next = i + 1;
+            while (next < n_ranks && common[next] >= common[i]) {
+                next = less[next];
             }
+            less[i] = next;
         }
     }
 };

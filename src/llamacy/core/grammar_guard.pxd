@@ -13,6 +13,7 @@ cdef extern from "_grammar_matcher.h" namespace "llamacy" nogil:
         int character(uint32_t one)
         int character_class(const char_class& one)
         void add_rule(const vector[vector[int]]& alternatives)
+        void finish()
 
 
 # Raise GrammarError when llama.cpp's parser must not see the grammar. Returns the tokens that its <token> rules name,

@@ -573,4 +573,5 @@ cdef set grammar_guard(bytes text, bytes root, const llama_vocab* vocab, grammar
     for rule in range(grammar.rules.size()):
         program.add_rule(grammar.rules[rule])
     program.root = grammar.symbols[root]
+    program.finish()
     return grammar.tokens

@@ -17,8 +17,13 @@ cdef bint grammar_sampler_is_one(llama_sampler* sampler) noexcept nogil
 cdef bint grammar_sampler_awaiting(llama_sampler* sampler) noexcept nogil
 cdef bint grammar_sampler_complete(llama_sampler* sampler) except -1 nogil
 
-# Of a grammar: fill `data`, which has room for n + 64 candidates, with the `k` highest of a row that it allows, in
+# Of a grammar: fill `data`, which has room for n + 128 candidates, with the `k` highest of a row that it allows, in
 # descending order. Returns how many there are, or -1 when a logit is not a number or too large.
 cdef int32_t grammar_sampler_top(
     llama_sampler* sampler, candidate* data, const float* logits, int32_t n, int32_t k
+) except? -2 nogil
+
+# The same with all that it allows, in any order, but those of -inf; there is room for n.
+cdef int32_t grammar_sampler_all(
+    llama_sampler* sampler, candidate* data, const float* logits, int32_t n
 ) except? -2 nogil

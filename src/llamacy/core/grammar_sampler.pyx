@@ -33,9 +33,9 @@ cdef int _raise_native() except -1:
     raise GrammarError(text)
 
 
-cdef extern from "_token_tree.h" namespace "llamacy" nogil:
-    cppclass token_tree:
-        token_tree(const c_llama.llama_vocab* vocab)
+cdef extern from "_token_slices.h" namespace "llamacy" nogil:
+    cppclass sliced_vocab:
+        sliced_vocab(const c_llama.llama_vocab* vocab)
 
 cdef extern from "_reasoning_watch.h" namespace "llamacy" nogil:
     cppclass reasoning_tags:
@@ -55,7 +55,7 @@ cdef extern from "_grammar_sampler.h" namespace "llamacy" nogil:
         vector[c_llama.llama_token] spelled
         c_llama.llama_token end
         vector[c_llama.llama_token] rule_tokens
-        shared_ptr[token_tree] tree
+        shared_ptr[sliced_vocab] tokens
         reasoning_tags reasoning
         vector[c_llama.llama_token] trigger_tokens
     cppclass grammar_state:
@@ -73,22 +73,25 @@ cdef extern from "_grammar_mask.h" namespace "llamacy" nogil:
     int32_t grammar_top(
         grammar_state& state, c_llama.llama_token_data* data, const float* logits, int32_t n, int32_t k
     ) except +_raise_native
+    int32_t grammar_all(
+        grammar_state& state, c_llama.llama_token_data* data, const float* logits, int32_t n
+    ) except +_raise_native
 
-# Model -> _Tree; the tree of a vocabulary takes long to arrange
-cdef object _trees = weakref.WeakKeyDictionary()
+# Model -> _Tokens; those of a vocabulary take long to arrange
+cdef object _vocabs = weakref.WeakKeyDictionary()
 
 
-cdef class _Tree:
-    cdef shared_ptr[token_tree] ptr
+cdef class _Tokens:
+    cdef shared_ptr[sliced_vocab] ptr
 
 
-cdef shared_ptr[token_tree] _tree_of(Model model, const c_llama.llama_vocab* vocab) except *:
-    cdef _Tree tree = _trees.get(model)
-    if tree is None:
-        tree = _Tree.__new__(_Tree)
-        tree.ptr = make_shared[token_tree](vocab)
-        _trees[model] = tree
-    return tree.ptr
+cdef shared_ptr[sliced_vocab] _tokens_of(Model model, const c_llama.llama_vocab* vocab) except *:
+    cdef _Tokens tokens = _vocabs.get(model)
+    if tokens is None:
+        tokens = _Tokens.__new__(_Tokens)
+        tokens.ptr = make_shared[sliced_vocab](vocab)
+        _vocabs[model] = tokens
+    return tokens.ptr
 
 
 cdef llama_sampler* grammar_sampler_new(
@@ -105,7 +108,7 @@ cdef llama_sampler* grammar_sampler_new(
     c.vocab = vocab_handle(vocab)
     c.rule_tokens = grammar_guard(text, root, c.vocab, &c.program)
     c.end = _find_end(c.vocab)
-    c.tree = _tree_of(vocab._model, c.vocab)
+    c.tokens = _tokens_of(vocab._model, c.vocab)
     c.special = spelled is None
     for token in spelled or ():
         c.spelled.push_back(token)
@@ -175,6 +178,12 @@ cdef int32_t grammar_sampler_top(
     llama_sampler* sampler, candidate* data, const float* logits, int32_t n, int32_t k
 ) except? -2 nogil:
     return grammar_top(grammar_of(sampler), <c_llama.llama_token_data*>data, logits, n, k)
+
+
+cdef int32_t grammar_sampler_all(
+    llama_sampler* sampler, candidate* data, const float* logits, int32_t n
+) except? -2 nogil:
+    return grammar_all(grammar_of(sampler), <c_llama.llama_token_data*>data, logits, n)
 
 
 cdef int grammar_raise(int verdict, int32_t token) except -1:
