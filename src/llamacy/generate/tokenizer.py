@@ -102,7 +102,7 @@ class Tokenizer:
                     self._split = re.compile(f"({'|'.join(self._marks)})").split
 
     def _dividing(self, token: int) -> bytes | None:
-        """Return the spelling of a special token, if each text with it is converted in two parts, before it and from it.
+        """Return the spelling of a special token, if texts with it are converted in two: before it, and from it on.
 
         llama.cpp looks for the longest special tokens first (`tokenizer_st_partition`), so no other one that is as long
         may share any of its characters with it. White space around special tokens may go with them.
@@ -113,10 +113,8 @@ class Tokenizer:
             return None
         if TokenAttr.LSTRIP in self.vocab.attr(token):
             return None
-        for other in self._spellings:
-            if len(other) >= len(spelling) and other != spelling and _may_overlap(spelling, other):
-                return None
-        return None if _may_overlap(spelling, spelling) else spelling
+        longer = (other for other in self._spellings if len(other) >= len(spelling) and other != spelling)
+        return None if any(_may_overlap(spelling, other) for other in longer) else spelling
 
     @cached_property
     def _special(self) -> frozenset[int]:
@@ -142,14 +140,16 @@ def _is_text(data: bytes) -> bool:
     return True
 
 
-def _may_overlap(spelling: bytes, other: bytes) -> bool:
-    """Tell whether two words can share characters in a text, other than a word with itself at the same place."""
-    if spelling != other and spelling in other:
-        return True
-    # cheap to tell for nearly all: the first character of one is nowhere in the other
-    return any(
-        longer.startswith(shorter[at:])
-        for shorter, longer in ((spelling, other), (other, spelling))
-        for at in range(max(1, len(shorter) - len(longer)), len(shorter))
-        if shorter[at] == longer[0]
+def _may_overlap(spelling: bytes, longer: bytes) -> bool:
+    """Tell whether two words can share characters in a text."""
+    n = len(spelling)
+    # the first character of one is nowhere in the other for nearly all, which is quick to tell
+    return (
+        spelling in longer
+        or any(longer.startswith(spelling[at:]) for at in range(1, n) if spelling[at] == longer[0])
+        or any(
+            spelling.startswith(longer[at:])
+            for at in range(len(longer) - n + 1, len(longer))
+            if longer[at] == spelling[0]
+        )
     )

@@ -104,6 +104,7 @@ class OutputParser:
         """End the text; what was held back comes now. A second call returns nothing."""
         if not self._is_finished:
             self._is_finished = True
-            self._source.ended = True
-            next(self._steps, None)
+            if self._source.awaited is None or not self._content.steady:
+                self._source.ended = True
+                next(self._steps, None)
         return self._turn.events.take()
