@@ -53,6 +53,8 @@ _MOST_ADDED_US = 5.0
 _MOST_REQUEST_US = 300.0
 _MOST_GROWTH = 0.03
 _TURNS = 10
+# tokens of an answer in it, at most
+_N_ANSWER = 72
 _QUESTIONS = (
     "Tell me about the sea, and why so many people love to live close to it.",
     "What do fishermen need to know about the weather before they leave the harbour?",
@@ -131,7 +133,13 @@ def main() -> int:
         if arguments.only in ("", "peer"):
             rows += print_peer(measure_peer(models, python))
         if arguments.only in ("", "turns"):
-            rows += print_turns(measure_turns(real, python))
+            rows += print_turns(
+                [
+                    *measure_turns("micro, whole text", models["whole"], python, 4, promise=_FIRST_TOKEN_PROMISE),
+                    *measure_turns("micro, stray text", models["stray"], python, 4, promise=_FIRST_TOKEN_PROMISE),
+                    *measure_turns("SmolLM2", real, python, 2),
+                ]
+            )
     if arguments.json is not None:
         arguments.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
     missed = [row for row in rows if row["kept"] is False]
@@ -258,34 +266,37 @@ def stray_seed(worker: Worker, call: Call) -> int:
     raise RuntimeError("no text of the micro model had a byte that isn't UTF-8")
 
 
-def measure_turns(path: Path, python: Path) -> list[dict[str, Any]]:
-    """Measure the time to the first token on each turn of a chat with the real model."""
-    load = Load(path, n_ctx=2048)
+def measure_turns(
+    name: str, path: Path, python: Path, rounds: int, *, promise: float | None = None
+) -> list[dict[str, Any]]:
+    """Measure the time to the first token on each turn of a chat."""
+    load = Load(path, n_ctx=_TURNS * (_N_ANSWER + 64))
     turns = [Series() for _ in range(_TURNS)]
     with python_worker("llamacy", load) as own, python_worker("llama-cpp-python", load, str(python)) as peer:
         share_cpu((own, peer), 0)
-        for number in range(2):
-            progress(f"chat of {_TURNS} turns, round {number + 1}")
+        for number in range(rounds):
+            progress(f"{name}: chat of {_TURNS} turns, round {number + 1}")
             workers = (own, peer) if number % 2 else (peer, own)
             for worker in workers:
-                for series, answer in zip(turns, conversation(worker), strict=True):
+                for series, answer in zip(turns, conversation(worker, number), strict=True):
                     series.add(worker.name, answer)
     progress()
     rows = []
     for turn, series in enumerate(turns, start=1):
-        promise = _FIRST_TOKEN_PROMISE if turn == _TURNS else None
-        rows.append(_beside(f"SmolLM2: first token on turn {turn}", series, first_chunk, 1, promise))
+        least = promise if turn == _TURNS else None
+        rows.append(_beside(f"{name}: first token on turn {turn}", series, first_chunk, 1, least))
     return rows
 
 
-def conversation(worker: Worker) -> list[Answer]:
-    """Hold a chat, in which each turn brings about 100 tokens, and return its answers."""
+def conversation(worker: Worker, number: int) -> list[Answer]:
+    """Hold a chat, and return its answers. No two chats, and no two questions of one, are the same."""
     messages: list[dict[str, Any]] = []
     answers = []
     for turn in range(_TURNS):
-        messages.append({"role": "user", "content": _QUESTIONS[turn % len(_QUESTIONS)]})
+        question = f"Question {number}.{turn + 1}: {_QUESTIONS[turn % len(_QUESTIONS)]}"
+        messages.append({"role": "user", "content": question})
         # the first chunk says the role only
-        call = Call("chat", 72, messages=messages, temperature=0.0, keep=turn > 0, marks=(2,))
+        call = Call("chat", _N_ANSWER, messages=messages, temperature=0.0, keep=turn > 0, marks=(2,))
         answers.append(worker.run(call))
         messages.append({"role": "assistant", "content": answers[-1].text.decode()})
     return answers

@@ -156,6 +156,17 @@ def test_attributes_equal_token_types_of_file(golden: Golden) -> None:
     assert len(different) < 30
 
 
+def test_special_tokens_are_those_of_the_types_that_divide_a_text(golden: Golden) -> None:
+    kinds = {gguf.TokenType.CONTROL, gguf.TokenType.USER_DEFINED, gguf.TokenType.UNKNOWN}
+    of_file = {token for token, kind in enumerate(golden.file.types) if kind in kinds}
+    found = golden.vocab.special_tokens
+    assert list(found) == sorted(set(found))
+    assert of_file <= set(found)
+    # llama.cpp makes control tokens of more, by their spelling
+    assert all(golden.vocab.is_control(token) for token in set(found) - of_file)
+    assert len(set(found) - of_file) < 30
+
+
 def test_special_tokens_equal_ids_of_file(golden: Golden) -> None:
     for name, key in (("bos", "bos"), ("eos", "eos"), ("pad", "padding"), ("mask", "mask"), ("sep", "seperator")):
         expected = golden.file.value(f"{key}_token_id")

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from llamacy.core._handle import live_handles
 from llamacy.errors import GrammarError
-from llamacy.generate.constraint import grammar_sampler
+from llamacy.generate.constraint import GrammarSamplers, grammar_sampler
 from llamacy.grammar import Grammar
 
 
@@ -72,3 +73,65 @@ def test_triggers_that_the_model_cannot_have_are_refused(target_model: Any) -> N
         grammar_sampler(Grammar.from_string(text, lazy=True, trigger_words=["x" * 513]), target_model.vocab)
     with pytest.raises(GrammarError, match="is wrong"):
         grammar_sampler(Grammar.from_string(text, lazy=True, trigger_patterns=["("]), target_model.vocab)
+
+
+@pytest.fixture
+def samplers(target_model: Any, closing: Any) -> GrammarSamplers:
+    return closing(GrammarSamplers(target_model.vocab))
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+def test_samplers_of_one_grammar_go_on_apart(samplers: GrammarSamplers, lazy: bool) -> None:
+    def made() -> Grammar:
+        more = {"lazy": True, "trigger_words": ["<"]} if lazy else {}
+        return Grammar.from_string('root ::= "<" ("ab" | "cd") ">"', **more)
+
+    for text, wrong in (("<ab>", "c"), ("<cd>", "b"), ("<a", "c")):
+        with samplers.sampler(made(), frozenset()) as one, samplers.sampler(made(), frozenset()) as other:
+            for byte in ("so " * lazy + text[:2]).encode():
+                assert one.awaiting_trigger == (lazy and byte != ord(text[1]))
+                one.accept(4 + byte)
+            assert not one.allows(spelled(wrong))
+            assert other.awaiting_trigger == lazy
+            for byte in text.encode():
+                other.accept(4 + byte)
+            for byte in text[2:].encode():
+                one.accept(4 + byte)
+            one.reset()
+            assert one.awaiting_trigger == lazy
+            one.accept(spelled("<"))
+            assert not one.allows(spelled("x"))
+
+
+def test_special_tokens_that_are_spelled_are_told_apart(target_model: Any, samplers: GrammarSamplers) -> None:
+    grammar = Grammar.from_string('root ::= "<s>"')
+    bos = target_model.vocab.bos
+    for spells in (False, True, False):
+        with samplers.sampler(grammar, frozenset([bos] if spells else [])) as sampler:
+            assert sampler.allows(bos) == spells
+
+
+def test_few_grammars_are_kept_and_all_are_freed(samplers: GrammarSamplers) -> None:
+    before = live_handles()["sampler"]
+    for n in range(50):
+        samplers.sampler(Grammar.from_string(f'root ::= "{n}"'), frozenset()).close()
+    assert live_handles()["sampler"] - before == 8
+    samplers.close()
+    assert live_handles()["sampler"] == before
+
+
+def test_object_like_a_grammar_is_read_each_time(samplers: GrammarSamplers) -> None:
+    values = Grammar.from_string('root ::= "a"')
+    grammar = SimpleNamespace(**{name: getattr(values, name) for name in ("root", "lazy", "reasoning")}, text="")
+    grammar.trigger_patterns = grammar.trigger_words = grammar.trigger_tokens = ()
+    for char in "ab":
+        grammar.text = f'root ::= "{char}"'
+        with samplers.sampler(grammar, frozenset()) as sampler:
+            assert sampler.allows(spelled(char))
+
+
+def test_wrong_grammar_raises_each_time(samplers: GrammarSamplers) -> None:
+    wrong = Grammar.from_string("root ::= <no-such-token>")
+    for _ in range(2):
+        with pytest.raises(GrammarError):
+            samplers.sampler(wrong, frozenset())

@@ -11,6 +11,8 @@ from llamacy.chat.template import ChatTemplate
 from llamacy.errors import ChatTemplateError
 
 ROLES = frozenset(["system", "developer", "user", "assistant", "tool", "function"])
+# those that every template knows under these names
+_PLAIN_ROLES = frozenset(["system", "user", "assistant"])
 MEDIA_TYPES = frozenset(
     ["image", "image_url", "input_image", "audio", "audio_url", "input_audio", "video", "video_url", "input_video"]
 )
@@ -76,9 +78,15 @@ class _Normaliser:
     def __init__(self, template: ChatTemplate | None, media_marker: str | None) -> None:
         self.traits = None if template is None else template.traits
         self.media_marker = media_marker
+        self._takes_text = self.traits is None or self.traits.takes_text
 
     def message(self, message: Any, where: str) -> dict[str, Any]:
         """Return one message."""
+        if type(message) is dict and len(message) == 2 and self._takes_text:
+            # what nearly all messages are
+            role, content = message.get("role"), message.get("content")
+            if type(role) is str and role in _PLAIN_ROLES and type(content) is str:
+                return {"role": role, "content": content}
         fields = _fields(message, where)
         given = {key: value for key, value in fields.items() if value is not None}
         role = self._role(given, where)

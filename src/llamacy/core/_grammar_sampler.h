@@ -54,6 +54,7 @@ struct grammar_config {
     reasoning_tags               reasoning;           // no trigger counts within it
     std::vector<grammar_trigger> triggers;
     std::vector<llama_token>     trigger_tokens;
+    std::shared_ptr<llama_sampler> initial;           // of a lazy grammar: before its text begins; never changed
 };
 
 struct sampler_deleter {
@@ -63,7 +64,8 @@ using sampler_ptr = std::unique_ptr<llama_sampler, sampler_deleter>;
 
 struct grammar_state {
     std::shared_ptr<const grammar_config> config;
-    sampler_ptr                           native;
+    sampler_ptr                           native;  // nothing while a trigger is awaited
+    bool                                  fresh = true; // nothing was accepted
     bool                                  awaiting = false;
     bool                                  broken = false;
     utf8_state                            utf8;    // where in a character the text that the grammar took ends
@@ -249,7 +251,7 @@ inline void grammar_filter(const grammar_state & state, llama_token_data * data,
 // Start the grammar with the tokens that overlap what follows `start` in the text; nothing when they don't fit.
 inline sampler_ptr grammar_replay(const grammar_state & state,
                                   const std::vector<std::pair<llama_token, size_t>> & pieces, size_t start) {
-    sampler_ptr native(llama_sampler_clone(state.native.get()));
+    sampler_ptr native(llama_sampler_clone(state.config->initial.get()));
     size_t begin = 0;
     for (const auto & piece : pieces) {
         const size_t end = begin + piece.second;
@@ -421,6 +423,7 @@ inline void grammar_accept(grammar_state & state, llama_token token) {
         throw std::runtime_error("the grammar does not allow this token");
     }
     state.checked = LLAMA_TOKEN_NULL;
+    state.fresh = false;
     if (state.after) {
         state.native = std::move(state.after);
         grammar_read(state, state.taken);
@@ -440,7 +443,8 @@ inline void grammar_accept(grammar_state & state, llama_token token) {
 }
 
 inline void grammar_reset(grammar_state & state) {
-    state.native   = grammar_native(*state.config);
+    state.native   = state.config->lazy ? nullptr : grammar_native(*state.config);
+    state.fresh    = true;
     state.awaiting = state.config->lazy;
     state.broken   = false;
     state.utf8     = {};
@@ -468,7 +472,12 @@ inline llama_sampler * grammar_clone(const llama_sampler * sampler) {
     const auto & source = grammar_of(sampler);
     auto state = std::make_unique<grammar_state>();
     state->config   = source.config;
-    state->native.reset(llama_sampler_clone(source.native.get()));
+    if (source.native) {
+        // llama.cpp's clone looks each way to go on up among all rules, which may take far longer than parsing
+        state->native = source.fresh ? grammar_native(*source.config)
+                                     : sampler_ptr(llama_sampler_clone(source.native.get()));
+    }
+    state->fresh    = source.fresh;
     state->awaiting = source.awaiting;
     state->broken   = source.broken;
     state->utf8     = source.utf8;
@@ -508,6 +517,9 @@ inline llama_sampler_i * grammar_interface() {
 }
 
 inline llama_sampler * grammar_new(std::shared_ptr<grammar_config> config) {
+    if (config->lazy) {
+        config->initial.reset(grammar_native(*config).release(), sampler_deleter());
+    }
     auto state = std::make_unique<grammar_state>();
     state->config = std::move(config);
     grammar_reset(*state);

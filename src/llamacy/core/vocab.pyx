@@ -20,6 +20,11 @@ __all__ = ["Vocab"]
 
 cdef array _int_array = array("i")
 
+cdef enum:
+    _SPECIAL = (
+        c_llama.LLAMA_TOKEN_ATTR_CONTROL | c_llama.LLAMA_TOKEN_ATTR_USER_DEFINED | c_llama.LLAMA_TOKEN_ATTR_UNKNOWN
+    )
+
 # only this module may make these objects: an empty one would lead native code astray
 cdef bint _wrapping = False
 
@@ -315,6 +320,23 @@ cdef class Vocab:
     def add_sep(self):
         """Whether `add_special` adds the SEP token."""
         return c_llama.llama_vocab_get_add_sep(vocab_handle(self))
+
+    @property
+    def special_tokens(self):
+        """Tokens whose spelling divides a text before anything else does, as a tuple of ids.
+
+        These are control, user-defined and unknown tokens; of them, `tokenize` heeds all with `parse_special`, and the
+        user-defined ones without.
+
+        Source: ``tokenizer_st_partition`` of llama-vocab.cpp.
+        """
+        cdef const c_llama.llama_vocab* vocab = vocab_handle(self)
+        cdef int32_t token
+        if c_llama.llama_vocab_type(vocab) == c_llama.LLAMA_VOCAB_TYPE_NONE:
+            return ()
+        return tuple([
+            token for token in range(self.n_tokens) if c_llama.llama_vocab_get_attr(vocab, token) & _SPECIAL
+        ])
 
     @property
     def suppress_tokens(self):

@@ -138,7 +138,7 @@ class ChatRequest:
         parses = choice.enabled or bool(output.layout.words)
         markers = engine.tokens_of(output.markers) if parses else frozenset()
         stops = (*checked_stop(arguments.stop), *template.stop, *output.stop)
-        tokens = prompt_tokens(engine.vocab, self.prompt)
+        tokens = prompt_tokens(engine.tokenizer, self.prompt)
         kept = engine.prompt(tokens, arguments.max_tokens, request)
         jobs = engine.jobs(
             kept,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from llamacy.generate.report import head, timings, usage
+from llamacy.generate.report import costs, head
 
 if TYPE_CHECKING:
     from llamacy.chat.output.events import Event, ParsedMessage
@@ -78,7 +78,7 @@ class ChatWriter:
                     "stop_reason": choice.stop,
                 }
             )
-        return {**self._head, "choices": made, "usage": self._usage(), "timings": timings(self._run)}  # type: ignore[typeddict-item]
+        return {**self._head, "choices": made, **self._costs()}  # type: ignore[typeddict-item]
 
     def chunks(self, *, usage_apart: bool = False) -> Generator[responses.ChatCompletionChunk, None, None]:
         """Generate and yield the answer as it comes.
@@ -124,10 +124,10 @@ class ChatWriter:
                 last["stop_reason"] = choice.stop
                 chunk = {**begins, "choices": [last]}
                 if n_open == 0 and not usage_apart:
-                    chunk.update(usage=self._usage(), timings=timings(self._run))
+                    chunk.update(self._costs())
                 yield chunk  # type: ignore[misc]
         if usage_apart:
-            yield {**begins, "choices": [], "usage": self._usage(), "timings": timings(self._run)}  # type: ignore[typeddict-item]
+            yield {**begins, "choices": [], **self._costs()}  # type: ignore[typeddict-item]
 
     def _chunk(self, stream: _Stream, delta: dict[str, Any]) -> dict[str, Any]:
         logprobs = None
@@ -159,8 +159,8 @@ class ChatWriter:
             return choice.finish_reason
         return "function_call" if self._legacy else "tool_calls"
 
-    def _usage(self) -> responses.Usage:
-        return usage(self._run, self._n_truncated)
+    def _costs(self) -> dict[str, Any]:
+        return costs(self._run, self._n_truncated)
 
 
 class _Stream:

@@ -87,7 +87,10 @@ class TextRequest:
         echoes: list[bytes] = []
         n_truncated = 0
         for item in several_prompts(prompt):
-            tokens = prompt_tokens(vocab, item) if suffix is None else self._infill(item, suffix, suffix_first)
+            if suffix is None:
+                tokens = prompt_tokens(engine.tokenizer, item)
+            else:
+                tokens = self._infill(item, suffix, suffix_first)
             kept = engine.prompt(tokens, max_tokens, request)
             n_truncated += len(tokens) - len(kept)
             recorded = logprobs if logprobs is not None else 0 if n_made > n else None

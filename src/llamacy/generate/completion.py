@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from llamacy.generate.report import head, timings, usage
+from llamacy.generate.report import costs, head
 
 if TYPE_CHECKING:
     from llamacy.generate import responses
@@ -70,7 +70,7 @@ class CompletionWriter:
         ]
         if n_best:
             made = self._best(made, n_best)
-        return {**self._head, "choices": made, "usage": self._usage(), "timings": timings(self._run)}  # type: ignore[typeddict-item]
+        return {**self._head, "choices": made, **self._costs()}  # type: ignore[typeddict-item]
 
     def chunks(self, *, usage_apart: bool = False) -> Generator[responses.Completion, None, None]:
         """Generate and yield the text as it comes.
@@ -89,8 +89,7 @@ class CompletionWriter:
                 n_open -= 1
                 last = self._chunk(self._choice(choice, "", None, ended=True))
                 if n_open == 0 and not usage_apart:
-                    last["usage"] = self._usage()
-                    last["timings"] = timings(self._run)
+                    last.update(self._costs())  # type: ignore[typeddict-item]
                 yield last
             elif numbers:
                 yield self._chunk(self._choice(choice, text, self._entries(choice, numbers)))
@@ -98,7 +97,7 @@ class CompletionWriter:
                 item = {"text": text, "index": choice.index, "logprobs": None, "finish_reason": None}
                 yield {**begins, "choices": [item]}  # type: ignore[typeddict-item]
         if usage_apart:
-            yield {**begins, "choices": [], "usage": self._usage(), "timings": timings(self._run)}  # type: ignore[typeddict-item]
+            yield {**begins, "choices": [], **self._costs()}  # type: ignore[typeddict-item]
 
     def _opening(self, choice: Choice) -> tuple[str, responses.CompletionLogprobs | None]:
         """Return what comes before the generated text: the echo, and the log-probabilities of the prompt."""
@@ -136,8 +135,8 @@ class CompletionWriter:
         best = [made[index] for group in groups.values() for _, index in sorted(group)[:n]]
         return [{**choice, "index": index} for index, choice in enumerate(best)]
 
-    def _usage(self) -> responses.Usage:
-        return usage(self._run, self._n_truncated)
+    def _costs(self) -> dict[str, Any]:
+        return costs(self._run, self._n_truncated)
 
 
 def _extended(

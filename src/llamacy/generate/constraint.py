@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,50 @@ if TYPE_CHECKING:
 
 # the end of the text that is always kept while a trigger is awaited (_grammar_sampler.h)
 _MAX_WORD_BYTES = 512
+# grammars of which the native form is kept
+_MAX_KEPT = 8
 _FIELDS = ("text", "root", "lazy", "trigger_patterns", "trigger_words", "trigger_tokens", "reasoning")
+
+
+class GrammarSamplers:
+    """Makes native samplers of grammars; those of late are kept, since parsing one again takes long.
+
+    Parameters
+    ----------
+    vocab
+        Vocabulary of the model.
+
+    Thread safety
+    -------------
+    May be used by several threads at once.
+    """
+
+    def __init__(self, vocab: Vocab) -> None:
+        self._vocab = vocab
+        self._lock = threading.Lock()
+        self._kept: dict[Any, Sampler] = {}  # the one that was used last is the last one
+
+    def sampler(self, grammar: Any, spelled: frozenset[int]) -> Sampler:
+        """Return a sampler as `grammar_sampler` does."""
+        from llamacy.grammar import Grammar
+
+        if type(grammar) is not Grammar:
+            return grammar_sampler(grammar, self._vocab, spelled=spelled)  # it may change
+        key = (grammar, spelled)
+        with self._lock:
+            kept = self._kept.pop(key, None)
+            if kept is None:
+                kept = grammar_sampler(grammar, self._vocab, spelled=spelled)
+                if len(self._kept) >= _MAX_KEPT:
+                    self._kept.pop(next(iter(self._kept))).close()
+            self._kept[key] = kept
+            return kept.clone()
+
+    def close(self) -> None:
+        """Free what is kept."""
+        with self._lock:
+            while self._kept:
+                self._kept.popitem()[1].close()
 
 
 def grammar_sampler(grammar: Any, vocab: Vocab, *, spelled: Iterable[int] = ()) -> Sampler:

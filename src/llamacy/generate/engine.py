@@ -18,6 +18,7 @@ from llamacy.generate.job import Job
 from llamacy.generate.prompts import truncated
 from llamacy.generate.run import Run
 from llamacy.generate.slots import Slots
+from llamacy.generate.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from llamacy.core.context import Context
@@ -76,6 +77,7 @@ class Engine:
             raise MemoryOperationError("the memory of this model can't be shifted; leave context_shift out")
         self.context = context
         self.vocab = context.model.vocab
+        self.tokenizer = Tokenizer(self.vocab)
         self.model_name = context.model.name or Path(context.model.path or "").name
         self.slots = Slots(context, capacity, checkpoints)
         self._adapters = adapters

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from llamacy.generate import sampling_chain, sampling_values
@@ -130,9 +130,7 @@ class SamplingOptions:
     reasoning_start_max_tokens: int = 32
 
     def __post_init__(self) -> None:
-        given = {
-            name: value for name, value in self.__dict__.items() if value is not self.__dataclass_fields__[name].default
-        }
+        given = {name: value for name, value in self.__dict__.items() if value is not _DEFAULTS[name]}
         self.__dict__.update(sampling_values.checked(given))
         self.__dict__["seed"] = sampling_values.drawn_seed(self.seed)
         if given:
@@ -186,3 +184,6 @@ class SamplingOptions:
                 raise TypeError(f"{full} is given twice, also as {name}" if name != full else f"{full} is given twice")
             options[full] = value
         return cls(**{name: value for name, value in options.items() if value is not None})
+
+
+_DEFAULTS = {field.name: field.default for field in fields(SamplingOptions)}

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from llamacy.core.vocab import Vocab
+    from llamacy.generate.tokenizer import Tokenizer
 
 
-def prompt_tokens(vocab: Vocab, prompt: str | bytes | Sequence[int], *, add_special: bool = True) -> array[int]:
+def prompt_tokens(tokenizer: Tokenizer, prompt: str | bytes | Sequence[int]) -> array[int]:
     """Return the tokens of a prompt; special tokens that are spelled in a text are recognised.
 
     A text that begins with the spelling of the token that begins a text gets no second one.
@@ -22,10 +23,11 @@ def prompt_tokens(vocab: Vocab, prompt: str | bytes | Sequence[int], *, add_spec
     TypeError
         It is no prompt.
     """
+    vocab = tokenizer.vocab
     if not isinstance(prompt, (str, bytes)):
         return checked_tokens(vocab, prompt)
-    tokens = vocab.tokenize(prompt, add_special=add_special, parse_special=True)
-    if len(tokens) > 1 and tokens[0] == tokens[1] == vocab.bos and add_special:
+    tokens = tokenizer.tokens(prompt)
+    if len(tokens) > 1 and tokens[0] == tokens[1] == vocab.bos:
         del tokens[0]
     if not tokens:
         first = vocab.bos if vocab.bos is not None else vocab.eos

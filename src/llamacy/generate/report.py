@@ -36,25 +36,22 @@ def head(run: Run, kind: str, prefix: str, model_name: str) -> dict[str, Any]:
     }
 
 
-def usage(run: Run, n_truncated: int = 0) -> responses.Usage:
-    """Return the tokens that a run took."""
-    n_prompt, n_generated = run.n_prompt, run.n_generated
-    details: responses.PromptTokensDetails = {"cached_tokens": run.n_cached}
+def costs(run: Run, n_truncated: int = 0) -> dict[str, Any]:
+    """Return the tokens that a run took, as `usage`, and where its time went, as `timings`."""
+    n_prompt, n_cached, n_generated = run.counts()
+    details: responses.PromptTokensDetails = {"cached_tokens": n_cached}
     if n_truncated:
         details["truncated_tokens"] = n_truncated
-    return {
+    usage: responses.Usage = {
         "prompt_tokens": n_prompt,
         "completion_tokens": n_generated,
         "total_tokens": n_prompt + n_generated,
         "prompt_tokens_details": details,
     }
-
-
-def timings(run: Run) -> responses.Timings:
-    """Return where the time of a run went."""
-    return {
-        "prompt_n": run.n_prompt - run.n_cached,
+    timings: responses.Timings = {
+        "prompt_n": n_prompt - n_cached,
         "prompt_ms": run.prompt_s * 1e3,
-        "predicted_n": run.n_generated,
+        "predicted_n": n_generated,
         "predicted_ms": run.generation_s * 1e3,
     }
+    return {"usage": usage, "timings": timings}

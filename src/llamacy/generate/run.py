@@ -41,8 +41,6 @@ class Run:
         What is generated.
     prompt_s, generation_s
         Seconds until the first token, and from there on.
-    n_prompt, n_cached
-        Tokens of the prompts, and how many of them were in the memory.
     """
 
     def __init__(self, slots: Slots, choices: Sequence[Choice], timeout_s: float | None = None) -> None:
@@ -57,20 +55,21 @@ class Run:
         self._end_s: float | None = None
         self.prompt_s = self.generation_s = 0.0
 
-    @property
-    def n_prompt(self) -> int:
-        """Tokens of the prompts; one that several choices have counts once."""
-        return sum({id(choice.job.prompt): len(choice.job.prompt) for choice in self.choices}.values())
+    def counts(self) -> tuple[int, int, int]:
+        """Return the tokens of the prompts, how many of them were in the memory already, and those generated so far.
 
-    @property
-    def n_cached(self) -> int:
-        """Tokens of the prompts that were in the memory already."""
-        return sum({id(choice.job.prompt): choice.job.n_cached for choice in reversed(self.choices)}.values())
-
-    @property
-    def n_generated(self) -> int:
-        """Tokens generated so far."""
-        return sum(choice.n_generated for choice in self.choices)
+        A prompt that several choices have counts once.
+        """
+        n_prompt = n_cached = n_generated = 0
+        prompts: set[int] = set()
+        for choice in self.choices:
+            job = choice.job
+            n_generated += choice.n_generated
+            if id(job.prompt) not in prompts:
+                prompts.add(id(job.prompt))
+                n_prompt += len(job.prompt)
+                n_cached += job.n_cached
+        return n_prompt, n_cached, n_generated
 
     def begin(self) -> None:
         """Take the sequences; what is wrong with the request is found here, before anything is computed.

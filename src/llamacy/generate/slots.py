@@ -21,7 +21,7 @@ from llamacy.errors import (
     MemoryOperationError,
 )
 from llamacy.generate.cache import PromptCache
-from llamacy.generate.constraint import grammar_sampler
+from llamacy.generate.constraint import GrammarSamplers
 
 if TYPE_CHECKING:
     from array import array
@@ -66,6 +66,7 @@ class Slots:
         self.lock = threading.RLock()
         self._context = context
         self._vocab = context.model.vocab
+        self._grammars = GrammarSamplers(self._vocab)
         # the one that was used last is the last one
         self._sequences = [_Sequence(seq_id, capacity) for seq_id in range(context.n_seq_max)]
         self._streams: list[TokenStream] = []
@@ -149,8 +150,7 @@ class Slots:
             if after and after[0] not in self._streams:
                 raise InUseError("a later request took over; a stream must be read before the next one begins")
             samplers = [
-                None if job.grammar is None else grammar_sampler(job.grammar, self._vocab, spelled=job.spelled)
-                for job in jobs
+                None if job.grammar is None else self._grammars.sampler(job.grammar, job.spelled) for job in jobs
             ]
             chains = [self._chain(job) for job in jobs]
             self._retire()
@@ -317,6 +317,7 @@ class Slots:
         """Free the batch and forget the request; the context stays open, or is closed already."""
         self._streams, self._in_use, self._jobs = [], [], ()
         self.scheduler.close()
+        self._grammars.close()
         self._close_store()
 
     def _close_store(self) -> None:

@@ -58,7 +58,7 @@ class OutputParser:
         self._turn = Turn(output_format, Tools(tools), parse_tools, reasoning == "auto", make_id)
         self._is_finished = False
         self._source = self._turn.source
-        self._passed = self._turn.content.passed
+        self._content = self._turn.content
         self._steps = output_format.layout.read(self._turn, prompt_suffix)
         next(self._steps, None)
 
@@ -88,14 +88,15 @@ class OutputParser:
         Otherwise nothing is taken, and None returned.
         """
         awaited = self._source.awaited
-        if awaited is None or ((awaited.first in text) if awaited.first else awaited.may_begin_in(text)):
+        if awaited is None or (awaited.first in text if awaited.first else awaited.may_begin_in(text)):
             return None
-        return self._passed(text)
+        prose = self._content
+        return text if prose.steady and not text[-1:].isspace() else prose.passed(text)
 
     def reasoning_of(self, text: str) -> str | None:
         """Take the next piece of the text where it is thinking and nothing else, as `content_of` does."""
         awaited = self._source.awaited_thoughts
-        if awaited is None or ((awaited.first in text) if awaited.first else awaited.may_begin_in(text)):
+        if awaited is None or (awaited.first in text if awaited.first else awaited.may_begin_in(text)):
             return None
         return self._turn.passed_thought(text)
 
@@ -103,6 +104,7 @@ class OutputParser:
         """End the text; what was held back comes now. A second call returns nothing."""
         if not self._is_finished:
             self._is_finished = True
-            self._source.ended = True
-            next(self._steps, None)
+            if self._source.awaited is None or not self._content.steady:
+                self._source.ended = True
+                next(self._steps, None)
         return self._turn.events.take()

@@ -73,14 +73,21 @@ class Prose:
         Takes the text.
     trimmed
         The text begins at a cut.
+
+    Attributes
+    ----------
+    given
+        How many characters the prompt had, and not the model.
+    steady
+        A text goes out as it is now, but for white space at its end.
     """
 
-    __slots__ = ("_cut", "_empty", "_space", "_write", "given")
+    __slots__ = ("_cut", "_empty", "_space", "_write", "given", "steady")
 
     def __init__(self, write: Callable[[str], None], *, trimmed: bool = False) -> None:
         self._write = write
-        # how many characters the prompt had, and not the model
         self.given = 0
+        self.steady = False
         self._empty = True
         self._cut = trimmed
         self._space: list[str] = []
@@ -91,10 +98,12 @@ class Prose:
             text, self.given = text[self.given :], max(0, self.given - len(text))
         body = text.rstrip()
         if not body:
+            self.steady = False
             self._space.append(text)
             return
         space = "".join(self._space)
-        self._space = [text[len(body) :]] if len(body) < len(text) else []
+        self.steady = len(body) == len(text)
+        self._space = [] if self.steady else [text[len(body) :]]
         if self._cut and self._empty:
             body = body.lstrip()
         else:
@@ -107,23 +116,21 @@ class Prose:
         """Return what `write` would write of a text, which counts as written; None where it has to be asked."""
         if self._cut or self.given or not text:
             return None
-        if text[-1].isspace():
-            body = text.rstrip()
-            if not body:
-                self._space.append(text)
-                return ""
-            space, self._space = self._space, [text[len(body) :]]
-            text = body
-        else:
-            space = self._space
-            if space:
-                self._space = []
+        body = text.rstrip()
+        if not body:
+            self.steady = False
+            self._space.append(text)
+            return ""
+        space = "".join(self._space)
+        self.steady = len(body) == len(text)
+        self._space = [] if self.steady else [text[len(body) :]]
         self._empty = False
-        return "".join([*space, text]) if space else text
+        return space + body
 
     def cut(self) -> None:
         """Say that something was taken out of the text here."""
         self._cut = True
+        self.steady = False
         self.given = 0
 
     def end(self) -> None:

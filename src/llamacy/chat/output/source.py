@@ -24,6 +24,10 @@ class NotACall(Exception):
     """What has been read since the last promise is not what its beginning looked like."""
 
 
+def _never(_: str) -> None:
+    """Find nothing."""
+
+
 class Markers:
     """Words to look for, all at once.
 
@@ -54,7 +58,7 @@ class Markers:
             self._pattern = re.compile("|".join(map(re.escape, self.words)) if self.words else "(?!)")
         elif name == "may_begin_in":
             firsts = re.escape("".join(sorted(self._first)))
-            self.may_begin_in = re.compile(f"[{firsts}]" if firsts else "(?!)").search
+            self.may_begin_in = re.compile(f"[{firsts}]").search if firsts else _never
         else:
             raise AttributeError(name)
         return getattr(self, name)
