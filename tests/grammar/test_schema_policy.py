@@ -324,3 +324,11 @@ def test_one_property_more_than_required_is_enforced_beside_open_keys(order: Any
         assert not grammar.matches(text)
     with pytest.raises(UnsupportedSchemaError, match="a key may come twice"):
         Grammar.from_json_schema({**schema, "minProperties": 3})
+
+
+@pytest.mark.parametrize("most", [10**13, 1e308])
+def test_what_is_longer_than_any_memory_is_a_grammar_that_can_be_read(most: float) -> None:
+    grammar = Grammar.from_json_schema({"type": "string", "not": {"maxLength": most}})
+    assert not grammar.matches('"aa"')
+    assert grammar.accepts_prefix('"aa')
+    assert Grammar.from_json_schema({"type": "string", "maxLength": most}).matches('"aa"')

@@ -39,7 +39,7 @@ def count(place: Place, keyword: str) -> int:
         raise place.error(f"must be a whole number of at least 0, not {value!r:.100}", keyword)
     if value > MAX_COUNT and keyword.startswith("min"):
         raise place.error(f"no text has room for {value}", keyword, UnsupportedSchemaError)
-    return value
+    return min(value, MAX_COUNT + 1)  # below a `not` it is a lower bound, which is written out
 
 
 def schema_list(places: Places, place: Place, keyword: str) -> list[Place]:
