@@ -45,9 +45,12 @@ def cases() -> list[Case]:
     found = []
     for prompt in _PROMPTS:
         found.append(Case(prompt, "default", {}, _TARGET))
-        found.append(Case(prompt, "grammar_first", {"grammar_first": True}, None))
+        found.append(Case(prompt, "grammar_first", {"grammar_first": True}, _TARGET))
     found.append(Case("asked for", "greedy", {"temperature": 0.0}, _TARGET))
+    # what top_p costs without top_k hangs on the text: much where many tokens are likely
     found.append(Case("not asked for", "no top_k", {"top_k": 0}, None))
+    found.append(Case("not asked for", "no top_k, top_p", {"top_k": 0, "top_p": 1.0}, _TARGET))
+    found.append(Case("not asked for", "no top_k, first", {"top_k": 0, "grammar_first": True}, _TARGET))
     return found
 
 

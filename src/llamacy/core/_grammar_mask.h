@@ -86,7 +86,7 @@ inline void grammar_walk(grammar_matcher & matcher, sliced_vocab & vocab, const 
         if (matcher.is_open(places[n_read])) {
             visit(rank);
         }
-        if (rank >= end && places[n_read].utf8.left == 0) {
+        if (rank >= end && places[n_read].utf8.left == 0 && n_read < UINT16_MAX) {
             const int32_t past = tree.past(rank, n_read);
             if (past - rank > MANY) {
                 const auto freedom = matcher.find_freedom(places[n_read]);
