@@ -45,6 +45,30 @@ def test_messages_without_tools_stay() -> None:
     assert told(CHATML, user("Hi")) == user("Hi")
 
 
+@pytest.mark.parametrize("messages", [None, 3, "Hi", {"role": "user", "content": "Hi"}], ids=repr)
+def test_messages_that_are_no_list_are_refused(messages: Any) -> None:
+    with pytest.raises(TypeError, match="messages must be a list of messages"):
+        tool_messages(messages, ChatTemplate(CHATML), detect(CHATML), ())
+
+
+class Message:
+    """What a client library returns."""
+
+    def __init__(self, fields: dict[str, Any]) -> None:
+        self._fields = fields
+
+    def model_dump(self) -> dict[str, Any]:
+        return dict(self._fields)
+
+
+@pytest.mark.parametrize("at", [1, 2])
+def test_calls_and_results_in_models_become_texts_too(at: int) -> None:
+    messages: list[Any] = CALLED[: at + 1]
+    expected = told(CHATML, messages)
+    made = tool_messages([*messages[:at], Message(messages[at])], ChatTemplate(CHATML), detect(CHATML), ())
+    assert [{"role": message["role"], "content": message["content"]} for message in made] == expected
+
+
 def test_calls_and_results_become_texts() -> None:
     _, called, result, last = told(CHATML, CALLED)
     text, calls = called["content"].split("\n")

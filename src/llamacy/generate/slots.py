@@ -315,6 +315,9 @@ class Slots:
 
     def close(self) -> None:
         """Free the batch and forget the request; the context stays open, or is closed already."""
+        for sequence in self._in_use:
+            # who reads the stream, or what was raised there, may hold the sequence
+            sequence.sampler = sequence.grammar = None
         self._streams, self._in_use, self._jobs = [], [], ()
         self.scheduler.close()
         self._grammars.close()

@@ -36,7 +36,7 @@ def tool_messages(
     traits = template.traits
     hides_tools = bool(tools) and not traits.tools
     hides_calls = not (traits.object_arguments or traits.text_arguments)
-    if not hides_tools and not (hides_calls and any(map(_may_speak_of_calls, messages))):
+    if not hides_tools and not (hides_calls and _may_speak_of_calls(messages)):
         return messages
     made = normalise_messages(messages)
     if hides_calls:
@@ -44,11 +44,17 @@ def tool_messages(
     return _with_instructions(made, output.instructions(tools), takes_system=traits.system) if hides_tools else made
 
 
-def _may_speak_of_calls(message: Any) -> bool:
-    """Tell whether a message has calls or a result; what is no dict may have."""
-    if not isinstance(message, dict):
+def _may_speak_of_calls(messages: Any) -> bool:
+    """Tell whether there may be calls, or results of them: there are none in a list of dicts without such keys."""
+    if not isinstance(messages, (list, tuple)):
         return True
-    return message.get("role") in ("tool", "function") or "tool_calls" in message or "function_call" in message
+    return any(
+        not isinstance(message, dict)
+        or message.get("role") in ("tool", "function")
+        or "tool_calls" in message
+        or "function_call" in message
+        for message in messages
+    )
 
 
 def _with_calls_in_texts(messages: list[dict[str, Any]], output: OutputFormat) -> list[dict[str, Any]]:
