@@ -7,6 +7,7 @@ import json
 import os
 import re
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,8 @@ _MTMD = re.compile(
     r"|from\s+llamacy\.native\.mtmd\w*\s+cimport)",
     re.MULTILINE,
 )
+
+_INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 
 
 def sources(source: Path = paths.SOURCE) -> list[Path]:
@@ -129,6 +132,18 @@ def configure(extension: Extension, options: BuildOptions, native: NativeBuild, 
             extension.extra_link_args.append("-Wl,--disable-new-dtags")
 
 
+def headers_below(headers: Iterable[Path]) -> set[Path]:
+    """Headers, and those of their folders that they include, also through other ones."""
+    found: set[Path] = set()
+    todo = list(headers)
+    while todo:
+        header = todo.pop()
+        if header not in found and header.is_file():
+            found.add(header)
+            todo += [header.parent / name for name in _INCLUDE.findall(header.read_text(encoding="utf-8"))]
+    return found
+
+
 def cythonize_all(extensions: list[Extension], options: BuildOptions, build_folder: Path, force: bool = False) -> None:
     """Turn the .pyx sources of extensions into C++, in place of their `sources`."""
     try:
@@ -144,12 +159,13 @@ def cythonize_all(extensions: list[Extension], options: BuildOptions, build_fold
     pending = {extension.name: extension for extension in extensions if extension.sources[0].endswith(".pyx")}
     if not pending:
         return
+    # Other directives make other C++ of the same source, so each set has its own folder.
+    folder = build_folder / ("cython-trace" if options.linetrace else "cython")
     try:
         done = cythonize(
             list(pending.values()),
             nthreads=options.jobs if options.jobs > 1 and len(pending) > 1 else 0,
-            # Other directives make other C++ of the same source, so each set has its own folder.
-            build_dir=str(build_folder / ("cython-trace" if options.linetrace else "cython")),
+            build_dir=str(folder),
             include_path=[os.path.relpath(paths.SOURCE)],
             compiler_directives=directives,
             annotate=False,
@@ -160,4 +176,11 @@ def cythonize_all(extensions: list[Extension], options: BuildOptions, build_fold
         raise BuildError(f"Cython refused a module ({error}); its message is above.") from error
     for module in done:
         pending[module.name].sources = list(module.sources)
-        pending[module.name].depends = sorted({*pending[module.name].depends, *module.depends})
+        # Cython knows of the headers that modules name, but not of what these include
+        included = headers_below(Path(name) for name in module.depends if name.endswith(".h"))
+        pending[module.name].depends = sorted(
+            {*pending[module.name].depends, *module.depends, *(header.as_posix() for header in included)}
+        )
+    # nor does it renew its copies of those, which the compiler would find first
+    for copy in folder.rglob("*.h"):
+        copy.unlink()

@@ -71,3 +71,14 @@ def test_stamp_file_is_touched_by_a_change_only(tmp_path: Path) -> None:
     assert extensions.stamp_file(tmp_path, BuildOptions(), NATIVE).stat().st_mtime_ns == before
     extensions.stamp_file(tmp_path, BuildOptions(debug=True), NATIVE)
     assert stamp.stat().st_mtime_ns != before
+
+
+def test_headers_below_are_all_that_headers_beside_each_other_include(tmp_path):
+    for name, text in {
+        "a.h": '#include "b.h"\n#include <vector>\n#include "llama.h"\n',
+        "b.h": '  #  include "c.h"\n// #include "d.h" is another one\n',
+        "c.h": '#include "a.h"\n',
+        "d.h": "",
+    }.items():
+        (tmp_path / name).write_text(text)
+    assert extensions.headers_below([tmp_path / "a.h"]) == {tmp_path / name for name in ("a.h", "b.h", "c.h")}
