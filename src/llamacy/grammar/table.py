@@ -17,7 +17,7 @@ Normal = tuple[tuple[tuple[tuple[CharSet, int], ...], ...], frozenset[int]]
 MAX_STATES = 20_000
 # of `llamacy.grammar.work`: members of sets that are looked at in a step, and how many states make all sets slower
 _READS_A_STEP = 5
-_WIDE = 2048
+_WIDE = 4096
 _SMALL = 1 << 60
 
 
