@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import tracemalloc
 
 import pytest
@@ -179,8 +180,9 @@ REFUSED = {
     "zero": ("{{ 1 / 0 }}", "division by zero"),
     "undefined": ("{{ a.b }}", "'a' is undefined"),
     "type": ("{{ 'a' + 1 }}", "concatenate"),
-    "surrogate": ("{{ strftime_now('\ud800') }}", "surrogates"),
 }
+if sys.version_info < (3, 14):  # from then on strftime gives such a character back
+    REFUSED["surrogate"] = ("{{ strftime_now('\ud800') }}", "surrogates")
 
 #: What can't be compiled.
 SYNTAX = {
