@@ -11,7 +11,7 @@ import pytest
 import llamacy
 import llamacy.checkpoint
 from llamacy import Embedding, Llama
-from llamacy._elsewhere import _ATTRIBUTES, _CLASSES, _SETTINGS
+from llamacy._elsewhere import _ATTRIBUTES, _CLASSES, _OPTION_ADVICE, _SETTINGS
 from tests.helpers import data
 
 
@@ -70,12 +70,75 @@ def test_other_names_are_as_python_has_them(llama: Llama, closing: Callable[[Any
 
 
 @pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("max_new_tokens", "did you mean 'max_tokens'?"),
+        ("n_predict", "did you mean 'max_tokens'?"),
+        ("stop_sequences", "did you mean 'stop'?"),
+        ("last_n_tokens_size", "did you mean 'penalty_last_n'?"),
+        ("ctx_size", "'n_ctx' is given when the model is loaded, as Llama(n_ctx=…)"),
+        ("n_gpu_layers", "'n_gpu_layers' is given when the model is loaded, as Llama(n_gpu_layers=…)"),
+        ("response_format", "'response_format' is an option of requests, as create_chat_completion"),
+        ("do_sample", "temperature=0 takes the most likely token"),
+        ("tfs_z", "llama.cpp has no such sampler any more"),
+        ("temprature", "did you mean 'temperature'?"),
+    ],
+)
+def test_option_that_a_request_has_not_leads_to_the_one_meant(llama: Llama, name: str, hint: str) -> None:
+    with pytest.raises(TypeError) as raised:
+        llama([1, 2, 3], max_tokens=1, **{name: 1})
+    assert str(raised.value) == f"there is no option {name!r}; {hint}"
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("ngl", "did you mean 'n_gpu_layers'?"),
+        ("num_ctx", "did you mean 'n_ctx'?"),
+        ("temperature", "'temperature' is an option of requests, as create_completion"),
+        ("n_predict", "'max_tokens' is an option of requests, as create_completion"),
+        ("tools", "'tools' is an option of requests, as create_chat_completion"),
+        ("vocab_only", "llamacy.Model(path, vocab_only=True) loads the vocabulary alone"),
+    ],
+)
+def test_option_that_loading_has_not_leads_to_the_one_meant(name: str, hint: str) -> None:
+    with pytest.raises(TypeError) as raised:
+        Llama(data("llama.gguf"), **{name: 1})
+    assert str(raised.value) == f"there is no option {name!r}; {hint}"
+
+
+@pytest.mark.parametrize("kind", [Llama, Embedding])
+@pytest.mark.parametrize("name", _OPTION_ADVICE)
+def test_option_with_advice_is_not_there(kind: Any, name: str) -> None:
+    with pytest.raises(TypeError) as raised:
+        kind(data("llama.gguf"), **{name: 1})
+    assert str(raised.value) == f"there is no option {name!r}; {_OPTION_ADVICE[name]}"
+
+
+def test_vocab_only_and_numa_are_where_the_advice_says() -> None:
+    from llamacy.core.backend import numa_init
+
+    assert callable(numa_init)
+    with llamacy.Model(data("llama.gguf"), vocab_only=True) as model:
+        assert model.vocab_only
+
+
+def test_messages_as_a_prompt_lead_to_chats(llama: Llama) -> None:
+    with pytest.raises(TypeError, match="create_chat_completion takes messages"):
+        llama([{"role": "user", "content": "Hello"}])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize(
     ("path", "hint"),
     [
         ("all-minilm-l6-v2", "; llamacy.starter.pull('all-minilm-l6-v2') fetches it and returns its path"),
         (
             "org/a-model",
             "; Llama.from_pretrained('org/a-model', filename) fetches a GGUF file from the Hugging Face Hub",
+        ),
+        (
+            "sentence-transformers/all-MiniLM-L6-v2",
+            "; llamacy.starter.pull('all-minilm-l6-v2') fetches it and returns its path",
         ),
         ("models/one.gguf", ""),
         ("/models", ""),

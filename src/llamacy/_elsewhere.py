@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 # names of llama-cpp-python and sentence-transformers, and those of `llamacy.checkpoint`
 _CLASSES = {
     "LlamaCache": "llamacy.checkpoint.RamStore",
@@ -29,6 +31,10 @@ _ATTRIBUTES = {
     "rank": "llamacy.Embedding.rerank",
     "predict": "llamacy.Embedding.rerank",
     "rerank": "llamacy.Embedding.rerank",
+    "embed_query": "embed()",
+    "embed_documents": "embed()",
+    "chat": "create_chat_completion()",
+    "ctx": "context",
     "input_ids": "save_state().prefix.tokens",
     "n_tokens": "save_state().prefix.tokens",
     "scores": "context.logits()",
@@ -64,6 +70,41 @@ _SETTINGS = {
     "verbose": "set the level of the logger 'llamacy' (logging), or give verbose=True when it is made",
 }
 
+# options of other packages and programs: the name that they have here
+_OPTIONS = {
+    "n_predict": "max_tokens",
+    "num_predict": "max_tokens",
+    "max_new_tokens": "max_tokens",
+    "max_completion_tokens": "max_tokens",
+    "num_return_sequences": "n",
+    "stop_sequences": "stop",
+    "repetition_penalty": "repeat_penalty",
+    "last_n_tokens_size": "penalty_last_n",
+    "ctx_size": "n_ctx",
+    "num_ctx": "n_ctx",
+    "ngl": "n_gpu_layers",
+    "num_gpu": "n_gpu_layers",
+    "threads": "n_threads",
+}
+
+# the same, where there is more to say than a name
+_OPTION_ADVICE = {
+    "tfs_z": "llama.cpp has no such sampler any more",
+    "penalize_nl": "llama.cpp has no such option any more",
+    "f16_kv": "type_k and type_v say how keys and values are kept",
+    "do_sample": "temperature=0 takes the most likely token",
+    "numa": "call llamacy.core.backend.numa_init(strategy) before a model is loaded",
+    "tokenizer": "the tokenizer is that of the model file",
+    "vocab_only": "llamacy.Model(path, vocab_only=True) loads the vocabulary alone",
+    "enable_thinking": "give chat_template_kwargs={'enable_thinking': …} to a chat",
+    "reasoning_effort": "give chat_template_kwargs={'reasoning_effort': …} to a chat",
+    "json_schema": "give grammar=Grammar.from_json_schema(schema), or response_format to a chat",
+    "mmproj": "images and audio can't be given to a model yet",
+    "clip_model_path": "images and audio can't be given to a model yet",
+    "chat_handler": "images and audio can't be given to a model yet",
+    "draft_model": "there is no speculative decoding yet",
+}
+
 
 def class_hint(name: str) -> str:
     """Return what to say after "has no attribute" of the package: where the class is, or nothing."""
@@ -77,12 +118,47 @@ def attribute_hint(name: str) -> str:
     return f"; {_SETTINGS[name]}" if name in _SETTINGS else ""
 
 
+def option_hint(name: str, known: Collection[str]) -> str:
+    """Return what to say of an option that there isn't, where others are known; or nothing."""
+    if name in _OPTION_ADVICE:
+        return f"; {_OPTION_ADVICE[name]}"
+    wanted = _OPTIONS.get(name, name)
+    if wanted in known:
+        return f"; did you mean {wanted!r}?" if wanted != name else ""
+    call = _request_of(wanted)
+    if call is not None:
+        return f"; {wanted!r} is an option of requests, as {call}"
+    if wanted in _model_options():
+        return f"; {wanted!r} is given when the model is loaded, as Llama({wanted}=…)"
+    return ""
+
+
+def _request_of(name: str) -> str | None:
+    from llamacy.generate.arguments import RequestOptions
+    from llamacy.generate.chat import ChatArguments
+    from llamacy.generate.options import SamplingOptions
+
+    if name in {*SamplingOptions.names(), *RequestOptions.__dataclass_fields__, "max_tokens", "stop", "n"}:
+        return "create_completion"
+    return "create_chat_completion" if name in ChatArguments.__dataclass_fields__ else None
+
+
+def _model_options() -> set[str]:
+    from inspect import signature
+
+    from llamacy.llama import Llama
+
+    return {*signature(Llama).parameters} - {"model_path", "params"} | {"n_gpu_layers"}
+
+
 def model_hint(path: object) -> str:
     """Return what to say of a model file that isn't there: how to fetch what its name may mean, or nothing."""
     from llamacy.starter import starters
 
-    if any(path == starter.name for starter in starters()):
-        return f"; llamacy.starter.pull({path!r}) fetches it and returns its path"
+    # a repository that a starter model is made of has its name at the end, in other letters
+    name = path.rsplit("/", 1)[-1].lower() if isinstance(path, str) else ""
+    if any(name == starter.name for starter in starters()) and not str(path).startswith(("/", ".", "~")):
+        return f"; llamacy.starter.pull({name!r}) fetches it and returns its path"
     if isinstance(path, str) and path.count("/") == 1 and path[0] not in "./~" and not path.endswith(".gguf"):
         return f"; Llama.from_pretrained({path!r}, filename) fetches a GGUF file from the Hugging Face Hub"
     return ""

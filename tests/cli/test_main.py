@@ -95,6 +95,22 @@ def test_wrong_usage_ends_with_status_2(run: Run, arguments: list[str]) -> None:
     assert text.splitlines()[-1].startswith("llamacy ") or text.splitlines()[-1].startswith("llamacy: ")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["generate", "--temperature", "1"], "unrecognized arguments: --temperature; did you mean --temp?"),
+        (["chat", "--max-token=3", "x"], "unrecognized arguments: --max-token=3; did you mean --max-tokens?"),
+        (["devices", "extra"], "unrecognized arguments: extra"),
+        (["info", "--zzzzzz"], "unrecognized arguments: --zzzzzz"),
+    ],
+)
+def test_unknown_option_is_told_with_the_usage_of_its_command(run: Run, arguments: list[str], said: str) -> None:
+    done = run(*arguments, check=False)
+    assert done.returncode == 2
+    assert done.stderr.decode().startswith(f"usage: llamacy {arguments[0]} ")
+    assert done.stderr.decode().splitlines()[-1] == f"llamacy {arguments[0]}: error: {said}"
+
+
 @pytest.mark.parametrize("command", ["info", "generate", "tokenize", "bench"])
 def test_model_missing_is_one_line(run: Run, command: str) -> None:
     text = ["text"] if command in {"generate", "tokenize"} else []

@@ -62,7 +62,10 @@ def normalise_messages(
     May be called by several threads at once.
     """
     if isinstance(messages, (str, bytes, Mapping)) or not isinstance(messages, (list, tuple)):
-        raise TypeError(f"messages must be a list of messages, not {type(messages).__name__}")
+        raise TypeError(
+            f"messages must be a list of messages, not {type(messages).__name__}; "
+            "one is {'role': 'user', 'content': 'Hello'}"
+        )
     if not messages:
         raise ValueError("messages is empty: give at least one message")
     normaliser = _Normaliser(template, media_marker)

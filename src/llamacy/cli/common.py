@@ -118,7 +118,10 @@ def resolve_model(model: str | None, default: str = DEFAULT_MODEL) -> Path:
             raise CommandError(f"{path} is a folder: name the GGUF file in it.")
         if not path.exists():
             names = ", ".join(known.name for known in starter.starters())
-            raise CommandError(f"{path}: there is no such file, and no starter model of that name ({names}).")
+            raise CommandError(
+                f"{path}: there is no such file, and no starter model of that name ({names}). "
+                "Models of the Hugging Face Hub are downloaded first, as files (.gguf)."
+            )
         return path
     if not starter.find_starter(name).implicit:
         return starter.starter_path(name)

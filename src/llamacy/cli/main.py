@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import io
 import os
+import re
 import signal
 import sys
 import threading
@@ -33,7 +34,7 @@ def build_parser() -> argparse.ArgumentParser:
     """Make the parser of all commands. Loads no native code."""
     parser = argparse.ArgumentParser(
         prog="llamacy",
-        description="Text from GGUF models with llama.cpp, in this process.",
+        description="Text and vectors of texts from GGUF models with llama.cpp, in this process.",
         epilog="`llamacy COMMAND --help` says what a command takes.",
         allow_abbrev=False,
     )
@@ -41,7 +42,34 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for command in _COMMANDS:
         command.add_parser(commands)
+    for command_parser in commands.choices.values():
+        command_parser.set_defaults(parser=command_parser)
     return parser
+
+
+def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """Return what a command line says.
+
+    Raises
+    ------
+    SystemExit
+        It is wrong; standard error says how.
+    """
+    arguments, unknown = build_parser().parse_known_args(argv)
+    if unknown:
+        # argparse would show the usage of the program, not that of the command
+        arguments.parser.error(f"unrecognized arguments: {' '.join(unknown)}{_nearest(unknown[0], arguments.parser)}")
+    return arguments
+
+
+def _nearest(option: str, parser: argparse.ArgumentParser) -> str:
+    if not option.startswith("--"):
+        return ""
+    from difflib import get_close_matches
+
+    name = option.split("=")[0]
+    close = get_close_matches(name, sorted(set(re.findall(r"--[a-z][a-z-]*", parser.format_help()))), n=1)
+    return f"; did you mean {close[0]}?" if close else ""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -60,7 +88,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     try:
         with _surroundings():
-            arguments = build_parser().parse_args(argv)
+            arguments = parse(argv)
             status: int = arguments.run(arguments)
             sys.stdout.flush()
     except KeyboardInterrupt:

@@ -16,7 +16,10 @@ def raise_unknown(name: str, known: Iterable[str]) -> NoReturn:
     """
     from difflib import get_close_matches
 
+    from llamacy._elsewhere import option_hint
+
     known = sorted(known)
     close = get_close_matches(name, known, n=1)
-    hint = f"; did you mean {close[0]!r}?" if close else f"; options are {', '.join(known)}"
+    nearest = f"; did you mean {close[0]!r}?" if close else f"; options are {', '.join(known)}"
+    hint = option_hint(name, known) or nearest
     raise TypeError(f"there is no option {name!r}{hint}")

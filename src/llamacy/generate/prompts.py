@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -50,7 +50,8 @@ def checked_tokens(vocab: Vocab, tokens: Sequence[int]) -> array[int]:
     try:
         ids = array("i", tokens)
     except TypeError:
-        raise TypeError(f"a prompt is a text, token ids, or a list of these, not {tokens!r:.80}") from None
+        hint = "; create_chat_completion takes messages" if isinstance(tokens, Mapping) else ""
+        raise TypeError(f"a prompt is a text, token ids, or a list of these, not {tokens!r:.80}{hint}") from None
     except OverflowError:
         raise ValueError(f"a token id must be from 0 to {vocab.n_tokens - 1}") from None
     if not ids:
