@@ -53,8 +53,8 @@ _MOST_ADDED_US = 5.0
 _MOST_REQUEST_US = 300.0
 _MOST_GROWTH = 0.03
 _TURNS = 10
-# tokens of an answer in it, at most
-_N_ANSWER = 72
+# tokens of an answer in it, at most: the chat has 2,000 tokens on its last turn
+_N_ANSWER = 170
 _QUESTIONS = (
     "Tell me about the sea, and why so many people love to live close to it.",
     "What do fishermen need to know about the weather before they leave the harbour?",
@@ -135,9 +135,13 @@ def main() -> int:
         if arguments.only in ("", "turns"):
             rows += print_turns(
                 [
-                    *measure_turns("micro, whole text", models["whole"], python, 4, promise=_FIRST_TOKEN_PROMISE),
-                    *measure_turns("micro, stray text", models["stray"], python, 4, promise=_FIRST_TOKEN_PROMISE),
-                    *measure_turns("SmolLM2", real, python, 2),
+                    *measure_turns(
+                        "micro, whole text", models["whole"], python, 4, _FIRST_TOKEN_PROMISE, flash_attn=False
+                    ),
+                    *measure_turns("micro, whole text, defaults", models["whole"], python, 4),
+                    *measure_turns("micro, stray text, defaults", models["stray"], python, 4),
+                    *measure_turns("SmolLM2", real, python, 2, flash_attn=False),
+                    *measure_turns("SmolLM2, defaults", real, python, 2),
                 ]
             )
     if arguments.json is not None:
@@ -267,12 +271,13 @@ def stray_seed(worker: Worker, call: Call) -> int:
 
 
 def measure_turns(
-    name: str, path: Path, python: Path, rounds: int, *, promise: float | None = None
+    name: str, path: Path, python: Path, rounds: int, promise: float | None = None, **params: Any
 ) -> list[dict[str, Any]]:
-    """Measure the time to the first token on each turn of a chat."""
+    """Measure the time to the first token on each turn of a chat, with parameters that both take."""
     load = Load(path, n_ctx=_TURNS * (_N_ANSWER + 64))
     turns = [Series() for _ in range(_TURNS)]
-    with python_worker("llamacy", load) as own, python_worker("llama-cpp-python", load, str(python)) as peer:
+    peer_worker = python_worker("llama-cpp-python", load, str(python), **params)
+    with python_worker("llamacy", load, **params) as own, peer_worker as peer:
         share_cpu((own, peer), 0)
         for number in range(rounds):
             progress(f"{name}: chat of {_TURNS} turns, round {number + 1}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from string import ascii_lowercase
@@ -16,7 +17,7 @@ from llamacy.core.model import Model
 from llamacy.types import GgmlType, GgufType
 
 # in the names of the files: raise it when a change here makes other files
-_VERSION = 2
+_VERSION = 3
 _ARRAYS = {"tokenizer.ggml.token_type": GgufType.INT32, "tokenizer.ggml.scores": GgufType.FLOAT32}
 # tokens of these types have no text; a generation must not run into them
 _CONTROL = 3
@@ -32,24 +33,25 @@ def micro_model(tokenizer: Path, *, whole_text: bool = False) -> Path:
     tokenizer
         The model whose vocabulary and chat template it has.
     whole_text
-        It writes no token that is a part of a character only. Otherwise it strings tokens together without sense, so
-        sooner or later a text has bytes that aren't UTF-8.
+        It writes words only, each of them one token with a space before it, so that a text becomes the same tokens
+        again, as nearly every text of a real model does. Otherwise it strings tokens together without sense, so sooner
+        or later a text has bytes that aren't UTF-8.
     """
     with Gguf(tokenizer) as source:
         kind = "micro-text" if whole_text else "micro"
         path = cache_dir() / f"{kind}-{_VERSION}-{len(source.metadata['tokenizer.ggml.tokens'])}.gguf"
         if not path.is_file():
             metadata = {key: source.metadata[key] for key in source.metadata if key.startswith("tokenizer.")}
-            _write(path, metadata, n_embd=64, n_head=4, n_ff=128, silent=_parts(tokenizer) if whole_text else ())
+            _write(path, metadata, n_embd=64, n_head=4, n_ff=128, silent=_no_words(tokenizer) if whole_text else ())
             del metadata
     return path
 
 
-def _parts(tokenizer: Path) -> list[int]:
-    """Return the tokens that are no text on their own."""
+def _no_words(tokenizer: Path) -> list[int]:
+    """Return the tokens that are anything else than a word with a space before it."""
     with Model(tokenizer, vocab_only=True) as model:
         pieces = [model.vocab.piece(token) for token in range(model.n_vocab)]
-    return [token for token, piece in enumerate(pieces) if piece != piece.decode("utf-8", "ignore").encode()]
+    return [token for token, piece in enumerate(pieces) if not re.fullmatch(rb" [A-Za-z]+", piece)]
 
 
 def nano_model() -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import platform
@@ -27,11 +28,8 @@ def _has_gpu() -> bool:
 def test_ib_001_gpu_layers_without_a_gpu_are_warned_about() -> None:
     if _has_gpu():
         pytest.skip("this machine has a GPU")
-    for n_gpu_layers in (-1, 1, 99, "all"):
-        with (
-            pytest.warns(UserWarning, match="GPU") as caught,
-            llamacy.Model(data("llama.gguf"), n_gpu_layers=n_gpu_layers),
-        ):
+    for make, n_gpu_layers in itertools.product((llamacy.Model, llamacy.Llama), (-1, 1, 99, "all")):
+        with pytest.warns(UserWarning, match="GPU") as caught, make(data("llama.gguf"), n_gpu_layers=n_gpu_layers):
             pass
         assert "CMAKE_ARGS" in str(caught[0].message)
         assert caught[0].filename == __file__, "the warning points at the line of the caller"

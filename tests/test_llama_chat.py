@@ -236,6 +236,7 @@ def test_wrong_messages_are_named_and_the_next_request_is_right(smollm2, message
         ({"tool": []}, TypeError, "did you mean 'tools'"),
         ({"respose_format": {}}, TypeError, "did you mean 'response_format'"),
         ({"top_logprobs": 2}, ValueError, "logprobs=True"),
+        ({"logprobs": 3}, TypeError, "top_logprobs"),
         ({"n": 0}, ValueError, "n must be from 1"),
         ({"n": True}, TypeError, "n must be an int"),
         ({"max_tokens": 1, "max_completion_tokens": 1}, TypeError, "twice"),

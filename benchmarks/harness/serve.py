@@ -94,12 +94,13 @@ class Engine(Protocol):
         """Return what begins a call and returns its texts."""
 
 
-def serve(load: Callable[[str, int, int, int], Engine]) -> None:
+def serve(load: Callable[..., Engine]) -> None:
     """Load, and answer the lines of standard input."""
     model, *sizes, offset = sys.argv[1:6]
+    params = json.loads(sys.argv[6]) if len(sys.argv) > 6 else {}
     _offset = bytearray(int(offset))  # so that all that follows lies elsewhere
     begin = time.perf_counter()
-    engine = load(model, *map(int, sizes))
+    engine = load(model, *map(int, sizes), **params)
     _answer({"ready": True, "load_s": time.perf_counter() - begin})
     for line in sys.stdin:
         command, *words = line.split()

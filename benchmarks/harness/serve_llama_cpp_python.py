@@ -14,11 +14,11 @@ from serve import Call, Items, Run, serve
 class LlamaCppPythonEngine:
     """llama-cpp-python as the protocol wants it."""
 
-    def __init__(self, model: str, n_ctx: int, n_batch: int, n_ubatch: int) -> None:
+    def __init__(self, model: str, n_ctx: int, n_batch: int, n_ubatch: int, **params: Any) -> None:
         self._model = model
         self._sizes: dict[str, Any] = {
             "n_ctx": n_ctx, "n_batch": n_batch, "n_ubatch": n_ubatch, "n_threads": 1, "n_threads_batch": 1,
-            "verbose": False,
+            "verbose": False, **params,
         }  # fmt: skip
         self._llama = llama_cpp.Llama(model, **self._sizes)
         self._with_rows: Any = None

@@ -184,10 +184,13 @@ def native_worker(load: Load) -> Worker:
     return Worker("native", [str(build("loop")), *_sizes(load), *([str(backends)] if backends else [])])
 
 
-def python_worker(name: str, load: Load, python: str = sys.executable) -> Worker:
-    """Start a Python worker: `name` is ``"llamacy"``, ``"llama-cpp-python"`` or ``"xllamacpp"``."""
+def python_worker(name: str, load: Load, python: str = sys.executable, **params: Any) -> Worker:
+    """Start a Python worker: `name` is ``"llamacy"``, ``"llama-cpp-python"`` or ``"xllamacpp"``.
+
+    The first two take more parameters of their `Llama`.
+    """
     script = _HERE / f"serve_{name.replace('-', '_')}.py"
-    return Worker(name, [python, str(script), *_sizes(load)])
+    return Worker(name, [python, str(script), *_sizes(load), *([json.dumps(params)] if params else [])])
 
 
 def _sizes(load: Load) -> list[str]:

@@ -19,7 +19,7 @@ from tests.helpers import REPO, data
 
 from .conftest import Run, one_error_line
 
-COMMANDS = ("chat", "generate", "pull", "info", "tokenize", "quantize", "bench", "devices", "cache")
+COMMANDS = ("chat", "generate", "embed", "rerank", "pull", "info", "tokenize", "quantize", "bench", "devices", "cache")
 
 # Prints what a call of the command line has loaded of native code.
 _LOADED = """
@@ -221,16 +221,10 @@ def test_error_with_log_is_one_line() -> None:
     assert one_line(CommandError("simple")) == "simple"
 
 
-NAMES = (
-    *("chat", "generate", "embed", "rerank", "pull", "info", "tokenize"),
-    *("quantize", "bench", "devices", "cache"),
-)
-
-
 def test_every_option_has_help() -> None:
     parser = build_parser()
     commands = parser._subparsers._group_actions[0].choices  # type: ignore[union-attr]
-    assert tuple(commands) == NAMES  # type: ignore[arg-type]
+    assert tuple(commands) == COMMANDS  # type: ignore[arg-type]
     for name, command in commands.items():  # type: ignore[union-attr]
         assert command.description, name
         for action in command._actions:

@@ -15,6 +15,7 @@ import os
 import warnings
 from collections.abc import Mapping
 
+from llamacy._caller import levels_to_caller
 from llamacy.types import (
     AttentionType,
     ContextType,
@@ -442,7 +443,7 @@ cdef int _gpu_layers(object n_gpu_layers) except? -1234567:
         warnings.warn(
             f"n_gpu_layers={number} has no effect: llamacy sees no GPU here; install it with a GPU backend, for "
             "instance CMAKE_ARGS=-DGGML_CUDA=on, or leave n_gpu_layers out",
-            stacklevel=1,  # compiled functions have no frame, so this is the caller
+            stacklevel=levels_to_caller(),
         )
     return number
 

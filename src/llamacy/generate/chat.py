@@ -309,6 +309,11 @@ def _with_thinking(options: SamplingOptions, output: OutputFormat, suffix: str) 
 
 
 def _n_logprobs(arguments: ChatArguments) -> int | None:
+    if not isinstance(arguments.logprobs, bool) and arguments.logprobs is not None:
+        raise TypeError(
+            f"logprobs of a chat is True or False, not {arguments.logprobs!r:.80}; "
+            "how many alternatives there are is for top_logprobs to say"
+        )
     if arguments.top_logprobs is None:
         return 0 if arguments.logprobs else None
     if not arguments.logprobs:

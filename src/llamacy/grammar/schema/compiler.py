@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from functools import partial
 from typing import Any
 
+from llamacy._caller import levels_to_caller
 from llamacy.errors import (
     AutomatonSizeError,
     SchemaError,
@@ -112,17 +112,7 @@ def compile_plain(
             instead = [f"{at.pointer}: {what}" for at, what in found if (at, what) != (place, keyword)]
             because = f"{' and '.join(instead)}, because of " if instead else ""
             message = f"left out: {where}{because}{error}"
-            warnings.warn(SchemaRelaxedWarning(message), stacklevel=_levels_to_caller())
-
-
-def _levels_to_caller() -> int:
-    """Return how many calls the code of the user is away."""
-    level = 1
-    frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("llamacy."):
-        frame = frame.f_back
-        level += 1
-    return level
+            warnings.warn(SchemaRelaxedWarning(message), stacklevel=levels_to_caller())
 
 
 def _resolver(resolver: Any) -> Resolver | None:
