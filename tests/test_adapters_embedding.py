@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
@@ -157,6 +159,31 @@ def test_adapter_is_not_unloaded_while_texts_are_computed(make, paths):
     engine.run([model._vocab.tokenize(TEXT)], done=done)
     assert len(raised) == 2
     model.unload_lora("one")
+
+
+def test_no_embedding_begins_with_an_adapter_that_is_being_unloaded(closing, paths, monkeypatch):
+    llama = closing(Llama(MODEL, n_ctx=64, **PARAMS))
+    llama.load_lora(paths["one"], scale=0)
+    vector_of(llama)
+    begins = []
+
+    def unload(name):
+        # the request of another thread would compute with an adapter that is taken off its context
+        with ThreadPoolExecutor(1) as pool:
+            begins.append(pool.submit(llama._embeddings().lock.acquire, blocking=False).result())
+        unload_now(name)
+
+    unload_now = llama._adapters.unload
+    monkeypatch.setattr(llama._adapters, "unload", unload)
+
+    def unload_beside(*_):
+        if not begins:
+            with ThreadPoolExecutor(1) as pool:
+                pool.submit(llama.unload_lora, "one").result()
+
+    llama(TEXT, max_tokens=1, lora={}, logits_processor=unload_beside)
+    assert begins == [False]
+    assert not llama.loras
 
 
 def test_adapters_are_freed_with_the_embedding(llama_model, paths):

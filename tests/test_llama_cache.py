@@ -422,6 +422,23 @@ class TestSequences:
         assert cached(llama, [*CAT, 270], fresh) == len(CAT)
         assert cached(llama, [*DOG, 270], fresh) == len(DOG)
 
+    @pytest.mark.parametrize("unified", [True, False])
+    def test_fork_of_nothing_leaves_what_others_hold(self, make_llama, monkeypatch, unified):
+        llama = make_llama(n_seq_max=2, n_ctx=512, kv_unified=unified)
+        fresh = make_llama()
+        llama(CAT, max_tokens=0)
+        llama(DOG, max_tokens=0)
+
+        def interrupt():
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(llama._engine.slots, "_heed_cancellation", interrupt)  # before its prompt is computed
+            result = llama([286, 285, 284], max_tokens=1)
+        assert result["choices"][0]["finish_reason"] == "abort"
+        assert llama.fork() == 0
+        assert cached(llama, [*DOG, 270], fresh) == len(DOG)
+
     def test_fork_without_a_second_sequence_raises(self, make_llama):
         llama = make_llama()
         llama(CAT, max_tokens=1)

@@ -1,13 +1,13 @@
-"""Locks that are taken only when they are free."""
+"""Locks that are taken only where they are free."""
 
 __all__ = ["Attempt"]
 
 
 cdef class Attempt:
-    """Take locks for a block if all of them are free, without waiting.
+    """Take those of some locks that are free for a block, without waiting.
 
-    ``with Attempt(lock) as taken:`` tells whether they are; the block runs either way. What was taken is released
-    after it.
+    ``with Attempt(lock) as taken:`` tells whether all of them are; the block runs either way. What was taken is
+    released after it.
 
     Python answers Ctrl-C between any two calls: in Python code that asks a lock and keeps the answer in a variable, an
     interrupt between the two leaves the lock taken for good. No interrupt comes between the calls of this class.
@@ -32,14 +32,12 @@ cdef class Attempt:
             raise RuntimeError("this attempt has its block already")
         try:
             for lock in self._locks:
-                if not lock.acquire(False):
-                    self._release()
-                    return False
-                self._taken.append(lock)
+                if lock.acquire(False):
+                    self._taken.append(lock)
         except BaseException:
             self._release()
             raise
-        return True
+        return len(self._taken) == len(self._locks)
 
     def __exit__(self, *exc_info):
         self._release()
