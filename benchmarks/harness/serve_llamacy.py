@@ -23,7 +23,7 @@ class LlamacyEngine:
     """llamacy as the protocol wants it."""
 
     def __init__(self, model: str, n_ctx: int, n_batch: int, n_ubatch: int, **params: Any) -> None:
-        sizes = {"n_ctx": n_ctx, "n_batch": n_batch, "n_ubatch": n_ubatch}
+        sizes: dict[str, Any] = {"n_ctx": n_ctx, "n_batch": n_batch, "n_ubatch": n_ubatch}
         self._llama = Llama(model, **sizes, n_threads=1, n_threads_batch=1, **params)
         self._scheduler = Scheduler(self._llama.context)
         self._sequence = Sequence(0, n_ctx)

@@ -309,9 +309,10 @@ def _with_thinking(options: SamplingOptions, output: OutputFormat, suffix: str) 
 
 
 def _n_logprobs(arguments: ChatArguments) -> int | None:
-    if not isinstance(arguments.logprobs, bool) and arguments.logprobs is not None:
+    given: Any = arguments.logprobs
+    if given is not None and not isinstance(given, bool):
         raise TypeError(
-            f"logprobs of a chat is True or False, not {arguments.logprobs!r:.80}; "
+            f"logprobs of a chat is True or False, not {given!r:.80}; "
             "how many alternatives there are is for top_logprobs to say"
         )
     if arguments.top_logprobs is None:
