@@ -166,7 +166,8 @@ def measure_own(path: Path, n_sets: int, divisor: int) -> list[dict[str, Any]]:
             share_cpu((worker,), number)
             for name, pair in own_calls(_N_OVERHEAD + 1).items():
                 progress(f"set {number + 1} of {n_sets}: {name}")
-                _turns(worker, pair, max(24 // divisor, 2), per_token.setdefault(name, Series()))
+                marked = [replace(call, marks=token_marks(call)) for call in pair]
+                _turns(worker, marked, max(24 // divisor, 2), per_token.setdefault(name, Series()))
             for name, pair in own_calls(1).items():
                 short = [replace(call, times=_N_SHORT, keep=True, marks=()) for call in pair]
                 _turns(worker, short, max(8 // divisor, 2), per_request.setdefault(name, Series()))
@@ -178,7 +179,7 @@ def measure_own(path: Path, n_sets: int, divisor: int) -> list[dict[str, Any]]:
     rows = []
     for name, series in per_token.items():
         promise = None if "logprobs" in name else _MOST_ADDED_US
-        rows.append(_added(f"{name}: a token", series, after_first, _N_OVERHEAD, promise))
+        rows.append(_added(f"{name}: a token", series, between_tokens, _N_OVERHEAD, promise))
     for name, series in per_request.items():
         promise = _MOST_REQUEST_US if name in ("completion", "chat") else None
         rows.append(_added(f"{name}: a request of one token", series, whole, _N_SHORT, promise))
@@ -194,9 +195,15 @@ def _turns(worker: Worker, pair: Sequence[Call], rounds: int, series: Series, *,
     take_turns(runs, rounds, series, warm=warm)
 
 
-def after_first(answer: Answer, clock: str) -> float:
-    """Return the seconds from the first chunk to the end."""
-    return answer.span(clock, 0)
+def token_marks(call: Call) -> tuple[int, int]:
+    """Return which chunks have the first and the last token; the first chunk of a chat says the role."""
+    first = 2 if call.kind == "chat" else 1
+    return first, first + _N_OVERHEAD
+
+
+def between_tokens(answer: Answer, clock: str) -> float:
+    """Return the seconds from the first token to the last one; how a request ends is in those of one token."""
+    return answer.span(clock, 0, 1)
 
 
 def _added(name: str, series: Series, measure: Measure, n: int, most: float | None) -> dict[str, Any]:
