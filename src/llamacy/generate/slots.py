@@ -306,9 +306,9 @@ class Slots:
         ConcurrentUseError
             Another thread reads a stream.
         """
-        if len(self._sequences) == 1:
-            raise MemoryOperationError("there is no sequence to copy to: create the Llama with n_seq_max=2 or more")
         with self._least_used() as target:
+            if len(self._sequences) == 1:
+                raise MemoryOperationError("there is no sequence to copy to: create the Llama with n_seq_max=2 or more")
             source = self._sequences[-1]
             if source is not target:  # or it is the only empty one, as after a request that was interrupted
                 self.cache.copy(source, target)
