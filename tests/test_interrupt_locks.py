@@ -15,6 +15,7 @@ from llamacy.generate.embed.engine import EmbeddingEngine
 from llamacy.generate.loaded import LoadedModel
 from llamacy.generate.slots import Slots
 from tests.helpers import data
+from tests.helpers.locks import is_free
 
 PARAMS = {"n_ctx": 64, "n_threads": 1, "n_threads_batch": 1}
 # the loop of Python's interpreter looks for signals when such an instruction has been carried out
@@ -81,16 +82,6 @@ def interrupts(*functions):
 def in_another_thread(function):
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(function).result()
-
-
-def is_free(lock) -> bool:
-    def take():
-        taken = lock.acquire(blocking=False)
-        if taken:
-            lock.release()
-        return taken
-
-    return in_another_thread(take)
 
 
 def test_close_of_a_llama():

@@ -8,19 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from llamacy.core.attempt import Attempt
-
-
-def is_free(lock) -> bool:
-    """Whether another thread can take it."""
-
-    def take():
-        taken = lock.acquire(blocking=False)
-        if taken:
-            lock.release()
-        return taken
-
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(take).result()
+from tests.helpers.locks import is_free
 
 
 @pytest.fixture(params=[threading.Lock, threading.RLock])

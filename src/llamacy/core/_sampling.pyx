@@ -213,16 +213,7 @@ cdef int _apply_to_highest(
         for i in range(n):
             row[array.data[i].id] = array.data[i].logit
         logits = row
-    n = grammar_sampler_top(grammar._ptr, self._buffer, logits, n, self._n_top)
-    if n < 0:
-        with gil:
-            candidates_raise(LLAMACY_BAD_LOGIT, 0)
-    if n == 0:
-        _raise_none_left()
-    array.data = self._buffer
-    array.size = n
-    array.selected = -1
-    array.sorted = 1
+    _take_allowed(self, grammar_sampler_top(grammar._ptr, self._buffer, logits, n, self._n_top), True, array)
     _apply_links(self, self._n_lead, c_llama.llama_sampler_chain_n(self._ptr), array)
     return 0
 
@@ -232,12 +223,16 @@ cdef int _gather_allowed(
 ) except -1 nogil:
     """Fill the buffer of the chain with the candidates of an output row that the grammar allows."""
     cdef const float* logits = c_llama.llama_get_logits_ith(context._ptr, index)
-    cdef int32_t n
     if logits == NULL:
         _raise_no_output(index)
     _check_vocab(self, context)
     _reserve(self, context.n_vocab)
-    n = grammar_sampler_all(grammar._ptr, self._buffer, logits, context.n_vocab)
+    _take_allowed(self, grammar_sampler_all(grammar._ptr, self._buffer, logits, context.n_vocab), False, array)
+    return 0
+
+
+cdef int _take_allowed(SamplerChain self, int32_t n, bint in_order, candidate_array* array) except -1 nogil:
+    """Let an array be the first n candidates of the buffer, which a grammar left there; -1: a logit is wrong."""
     if n < 0:
         with gil:
             candidates_raise(LLAMACY_BAD_LOGIT, 0)
@@ -246,7 +241,7 @@ cdef int _gather_allowed(
     array.data = self._buffer
     array.size = n
     array.selected = -1
-    array.sorted = 0
+    array.sorted = in_order
     return 0
 
 

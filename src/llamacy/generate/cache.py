@@ -229,7 +229,7 @@ class PromptCache:
         """
         # where sequences lie apart, llama.cpp copies in the next decode; until then nothing can be saved or restored
         if not self._context.params.values["kv_unified"] and self._is_sound(source):
-            with suppress(CheckpointError):
+            with suppress(CheckpointError):  # what can't be saved now is copied as llama.cpp does it
                 self.restore(target, self.snapshot(source))
                 return
         self._scheduler.copy(source, target)
