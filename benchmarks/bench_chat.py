@@ -53,8 +53,9 @@ _MOST_ADDED_US = 5.0
 _MOST_REQUEST_US = 300.0
 _MOST_GROWTH = 0.03
 _TURNS = 10
-# tokens of an answer in it, at most: the chat has 2,000 tokens on its last turn
-_N_ANSWER = 170
+# tokens of an answer, at most: some paragraphs, so that the chat has 3,900 tokens on its last turn, or a few sentences
+_N_LONG_ANSWER = 350
+_N_SHORT_ANSWER = 72
 _QUESTIONS = (
     "Tell me about the sea, and why so many people love to live close to it.",
     "What do fishermen need to know about the weather before they leave the harbour?",
@@ -62,6 +63,30 @@ _QUESTIONS = (
     "Which birds can be seen there in winter, and what do they live on?",
 )
 _FIRST_TOKEN_PROMISE = 3.0
+
+
+@dataclass(frozen=True)
+class TurnChat:
+    """A chat of several turns.
+
+    Parameters
+    ----------
+    n_answer
+        Most tokens of an answer.
+    rounds
+        How often it is held, each time about something else.
+    params
+        What both packages load the model with.
+    promise
+        How many times as fast the first token of the last turn is to be, or None.
+    """
+
+    name: str
+    path: Path
+    n_answer: int
+    rounds: int
+    params: Mapping[str, Any]
+    promise: float | None = None
 
 
 @dataclass(frozen=True)
@@ -133,17 +158,7 @@ def main() -> int:
         if arguments.only in ("", "peer"):
             rows += print_peer(measure_peer(models, python))
         if arguments.only in ("", "turns"):
-            rows += print_turns(
-                [
-                    *measure_turns(
-                        "micro, whole text", models["whole"], python, 4, _FIRST_TOKEN_PROMISE, flash_attn=False
-                    ),
-                    *measure_turns("micro, whole text, defaults", models["whole"], python, 4),
-                    *measure_turns("micro, stray text, defaults", models["stray"], python, 4),
-                    *measure_turns("SmolLM2", real, python, 2, flash_attn=False),
-                    *measure_turns("SmolLM2, defaults", real, python, 2),
-                ]
-            )
+            rows += print_turns([row for chat in turn_chats(models, real) for row in measure_turns(chat, python)])
     if arguments.json is not None:
         arguments.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
     missed = [row for row in rows if row["kept"] is False]
@@ -277,30 +292,41 @@ def stray_seed(worker: Worker, call: Call) -> int:
     raise RuntimeError("no text of the micro model had a byte that isn't UTF-8")
 
 
-def measure_turns(
-    name: str, path: Path, python: Path, rounds: int, promise: float | None = None, **params: Any
-) -> list[dict[str, Any]]:
-    """Measure the time to the first token on each turn of a chat, with parameters that both take."""
-    load = Load(path, n_ctx=_TURNS * (_N_ANSWER + 64))
+def turn_chats(models: Mapping[str, Path], real: Path) -> list[TurnChat]:
+    """Return the chats whose first tokens are measured."""
+    whole_text, stray, equal = models["whole"], models["stray"], {"flash_attn": False}
+    return [
+        TurnChat("micro, whole text", whole_text, _N_LONG_ANSWER, 4, equal, _FIRST_TOKEN_PROMISE),
+        TurnChat("micro, whole text, short answers", whole_text, _N_SHORT_ANSWER, 4, equal),
+        TurnChat("micro, whole text, defaults", whole_text, _N_LONG_ANSWER, 4, {}),
+        TurnChat("micro, stray text, defaults", stray, _N_LONG_ANSWER, 4, {}),
+        TurnChat("SmolLM2, short answers", real, _N_SHORT_ANSWER, 2, equal),
+        TurnChat("SmolLM2, short answers, defaults", real, _N_SHORT_ANSWER, 2, {}),
+    ]
+
+
+def measure_turns(chat: TurnChat, python: Path) -> list[dict[str, Any]]:
+    """Measure the time to the first token on each turn of a chat."""
+    load = Load(chat.path, n_ctx=_TURNS * (chat.n_answer + 64))
     turns = [Series() for _ in range(_TURNS)]
-    peer_worker = python_worker("llama-cpp-python", load, str(python), **params)
-    with python_worker("llamacy", load, **params) as own, peer_worker as peer:
+    peer_worker = python_worker("llama-cpp-python", load, str(python), **chat.params)
+    with python_worker("llamacy", load, **chat.params) as own, peer_worker as peer:
         share_cpu((own, peer), 0)
-        for number in range(rounds):
-            progress(f"{name}: chat of {_TURNS} turns, round {number + 1}")
+        for number in range(chat.rounds):
+            progress(f"{chat.name}: chat of {_TURNS} turns, round {number + 1}")
             workers = (own, peer) if number % 2 else (peer, own)
             for worker in workers:
-                for series, answer in zip(turns, conversation(worker, number), strict=True):
+                for series, answer in zip(turns, conversation(worker, number, chat.n_answer), strict=True):
                     series.add(worker.name, answer)
     progress()
     rows = []
     for turn, series in enumerate(turns, start=1):
-        least = promise if turn == _TURNS else None
-        rows.append(_beside(f"{name}: first token on turn {turn}", series, first_chunk, 1, least))
+        least = chat.promise if turn == _TURNS else None
+        rows.append(_beside(f"{chat.name}: first token on turn {turn}", series, first_chunk, 1, least))
     return rows
 
 
-def conversation(worker: Worker, number: int) -> list[Answer]:
+def conversation(worker: Worker, number: int, n_answer: int) -> list[Answer]:
     """Hold a chat, and return its answers. No two chats, and no two questions of one, are the same."""
     messages: list[dict[str, Any]] = []
     answers = []
@@ -308,7 +334,7 @@ def conversation(worker: Worker, number: int) -> list[Answer]:
         question = f"Question {number}.{turn + 1}: {_QUESTIONS[turn % len(_QUESTIONS)]}"
         messages.append({"role": "user", "content": question})
         # the first chunk says the role only
-        call = Call("chat", _N_ANSWER, messages=messages, temperature=0.0, keep=turn > 0, marks=(2,))
+        call = Call("chat", n_answer, messages=messages, temperature=0.0, keep=turn > 0, marks=(2,))
         answers.append(worker.run(call))
         messages.append({"role": "assistant", "content": answers[-1].text.decode()})
     return answers
