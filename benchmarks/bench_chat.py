@@ -53,7 +53,7 @@ _MOST_ADDED_US = 5.0
 _MOST_REQUEST_US = 300.0
 _MOST_GROWTH = 0.03
 _TURNS = 10
-# tokens of an answer, at most: some paragraphs, so that the chat has 3,900 tokens on its last turn, or a few sentences
+# tokens of an answer, at most: some paragraphs, so that the chat has 3,500 tokens on its last turn, or a few sentences
 _N_LONG_ANSWER = 350
 _N_SHORT_ANSWER = 72
 _QUESTIONS = (
