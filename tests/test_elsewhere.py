@@ -134,7 +134,7 @@ def test_messages_as_a_prompt_lead_to_chats(llama: Llama) -> None:
         ("all-minilm-l6-v2", "; llamacy.starter.pull('all-minilm-l6-v2') fetches it and returns its path"),
         (
             "org/a-model",
-            "; Llama.from_pretrained('org/a-model', filename) fetches a GGUF file from the Hugging Face Hub",
+            "; {kind}.from_pretrained('org/a-model', filename) fetches a GGUF file from the Hugging Face Hub",
         ),
         (
             "sentence-transformers/all-MiniLM-L6-v2",
@@ -154,4 +154,4 @@ def test_model_that_is_not_there_is_told_how_to_fetch(
     path = path if path[0] != "/" else f"{tmp_path}{path}"
     with pytest.raises(llamacy.ModelNotFoundError) as raised:
         kind(path)
-    assert str(raised.value) == f"there is no model file {path!r}{hint}"
+    assert str(raised.value) == f"there is no model file {path!r}{hint.format(kind=kind.__name__)}"

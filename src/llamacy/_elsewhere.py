@@ -151,8 +151,8 @@ def _model_options() -> set[str]:
     return {*signature(Llama).parameters} - {"model_path", "params"} | {"n_gpu_layers"}
 
 
-def model_hint(path: object) -> str:
-    """Return what to say of a model file that isn't there: how to fetch what its name may mean, or nothing."""
+def model_hint(path: object, kind: str) -> str:
+    """Return what a class says of a model file that isn't there: how to fetch what its name may mean, or nothing."""
     from llamacy.starter import starters
 
     # a repository that a starter model is made of has its name at the end, in other letters
@@ -160,5 +160,5 @@ def model_hint(path: object) -> str:
     if any(name == starter.name for starter in starters()) and not str(path).startswith(("/", ".", "~")):
         return f"; llamacy.starter.pull({name!r}) fetches it and returns its path"
     if isinstance(path, str) and path.count("/") == 1 and path[0] not in "./~" and not path.endswith(".gguf"):
-        return f"; Llama.from_pretrained({path!r}, filename) fetches a GGUF file from the Hugging Face Hub"
+        return f"; {kind}.from_pretrained({path!r}, filename) fetches a GGUF file from the Hugging Face Hub"
     return ""

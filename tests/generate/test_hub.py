@@ -21,11 +21,11 @@ FILES = [
 
 
 def test_match_one_file():
-    assert hub.match(FILES, "*q4_k_m.gguf") == ["model-q4_k_m.gguf"]
+    assert hub.match(FILES, "*q4_k_m.gguf") == "model-q4_k_m.gguf"
 
 
 def test_match_split_model_is_its_first_part():
-    assert hub.match(FILES, "big-*.gguf") == ["big-q4_0-00001-of-00003.gguf"]
+    assert hub.match(FILES, "big-*.gguf") == "big-q4_0-00001-of-00003.gguf"
 
 
 @pytest.mark.parametrize(("pattern", "message"), [("*.bin", "no file"), ("model-*", "2 files")])

@@ -42,13 +42,13 @@ _LLAMA_PARAMS = (
 )  # fmt: skip
 
 
-def _load(path: StrPath, params: dict[str, Any]) -> Model:
+def _load(path: StrPath, kind: str, params: dict[str, Any]) -> Model:
     try:
         return Model(path, **params)
     except ModelNotFoundError as error:
         from llamacy._elsewhere import model_hint
 
-        raise ModelNotFoundError(f"{error}{model_hint(path)}") from None
+        raise ModelNotFoundError(f"{error}{model_hint(path, kind)}") from None
 
 
 class LoadedModel:
@@ -87,7 +87,7 @@ class LoadedModel:
                 raise TypeError(f"the model is loaded already, so {', '.join(model_params)} can't be given")
             self._model, self._owns_model = model_path, False
         else:
-            self._model, self._owns_model = _load(model_path, model_params), True
+            self._model, self._owns_model = _load(model_path, type(self).__name__, model_params), True
         try:
             self._context, self._n_ctx = self._make_context(n_ctx, params)
         except BaseException:
@@ -138,12 +138,16 @@ class LoadedModel:
         ------
         ImportError
             The package huggingface_hub is not installed.
+        DownloadError
+            It can't be fetched: there is no such file or repository, it is private or gated, or the Hub can't be
+            reached and the file was not fetched before. The error of the package is its cause.
         ValueError
-            No file, or more than one, matches.
+            No file, or more than one, matches; or it is no name of a repository.
         """
         from llamacy.generate.hub import fetch
 
-        return cls(fetch(repo_id, filename, revision=revision, local_dir=local_dir, cache_dir=cache_dir), **kwargs)
+        path = fetch(repo_id, filename, revision=revision, local_dir=local_dir, cache_dir=cache_dir, kind=cls.__name__)
+        return cls(path, **kwargs)
 
     def _make_context(self, n_ctx: int | None, params: dict[str, Any]) -> tuple[Context, int]:
         """Return the context to compute in, and how many tokens a request may have."""
