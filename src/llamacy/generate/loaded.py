@@ -11,9 +11,10 @@ from llamacy.core.attempt import Attempt
 from llamacy.core.context import Context
 from llamacy.core.model import Model
 from llamacy.core.params import ContextParams
-from llamacy.errors import ClosedError, InUseError, ModelNotFoundError
+from llamacy.errors import ClosedError, ContextCreateError, InUseError, ModelFormatError, ModelNotFoundError
 from llamacy.generate.adapters import Adapters, Lora, control_vector, several
 from llamacy.generate.names import raise_unknown
+from llamacy.generate.purpose import FILES, MODELS, file_kind, is_draft
 from llamacy.generate.spellings import SPELLINGS, translated
 
 if TYPE_CHECKING:
@@ -49,6 +50,11 @@ def _load(path: StrPath, kind: str, params: dict[str, Any]) -> Model:
         from llamacy._elsewhere import model_hint
 
         raise ModelNotFoundError(f"{error}{model_hint(path, kind)}") from None
+    except ModelFormatError as error:
+        what = FILES.get(file_kind(path))
+        if what is None:
+            raise
+        raise ModelFormatError(f"{error.args[0]}: {what}", log=error.log) from None
 
 
 class LoadedModel:
@@ -90,6 +96,13 @@ class LoadedModel:
             self._model, self._owns_model = _load(model_path, type(self).__name__, model_params), True
         try:
             self._context, self._n_ctx = self._make_context(n_ctx, params)
+        except ContextCreateError as error:
+            architecture = self._model.architecture
+            self._close_model()
+            if not is_draft(error):
+                raise
+            message = f"a model of the architecture {architecture!r} can't be used alone: {MODELS['draft']}"
+            raise ContextCreateError(message, log=error.log) from error
         except BaseException:
             self._close_model()
             raise
