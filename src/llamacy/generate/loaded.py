@@ -215,7 +215,7 @@ class LoadedModel:
             from llamacy._elsewhere import attribute_hint
 
             message = f"{type(self).__name__!r} object has no attribute {name!r}"
-            hint = attribute_hint(name)
+            hint = attribute_hint(name, type(self))
             if hint:
                 raise AttributeError(message + hint)
             # with these, Python names what is spelled alike
