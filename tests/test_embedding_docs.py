@@ -47,3 +47,20 @@ def test_example_of_a_store_goes_on_from_what_it_has() -> None:
     rest = [int(number) for number in re.findall(r"\d+", second)]
     assert whole[0] == 0
     assert 0 < rest[0] <= whole[1] < rest[1]
+
+
+def test_example_of_checkpoints_runs() -> None:
+    start = (
+        "from llamacy import Batch, Context, Model\n"
+        f"context = Context(Model({str(data('mamba.gguf'))!r}), n_ctx=256)\n"
+        "tokens = prompt = context.model.vocab.tokenize('the cat')\n"
+        "seq_id = 0\n"
+        "batch = Batch(len(tokens))\n"
+        "batch.extend(tokens, 0)\n"
+        "context.decode(batch)\n"
+    )
+    code = examples("checkpoint.md")[3]
+    # the prompt is a longer one, so that it goes on from all that was decoded
+    end = "print(start == len(tokens))\n"
+    code = code.replace("find(seq_id, prompt)", "find(seq_id, [*prompt, prompt[-1]])")
+    assert run_python(start + code + end).stdout == "True\n"
