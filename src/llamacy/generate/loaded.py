@@ -57,6 +57,16 @@ def _load(path: StrPath, kind: str, params: dict[str, Any]) -> Model:
         raise ModelFormatError(f"{error.args[0]}: {what}", log=error.log) from None
 
 
+def _checked(params: dict[str, Any]) -> dict[str, Any]:
+    """Return further parameters under the names that they have here."""
+    params = translated(params)
+    known = {*_MODEL_PARAMS, *ContextParams().values, "ctx_other"}
+    for name in params:
+        if name not in known:
+            raise_unknown(name, [*known, *SPELLINGS, *_LLAMA_PARAMS])
+    return params
+
+
 class LoadedModel:
     """A model and its context: what is known of them, their text and their threads.
 
@@ -80,11 +90,7 @@ class LoadedModel:
         lora_scale: float,
         params: dict[str, Any],
     ) -> None:
-        params = translated(params)
-        known = {*_MODEL_PARAMS, *ContextParams().values, "ctx_other"}
-        for name in params:
-            if name not in known:
-                raise_unknown(name, [*known, *SPELLINGS, *_LLAMA_PARAMS])
+        params = _checked(params)
         model_params = {name: params.pop(name) for name in list(params) if name in _MODEL_PARAMS}
         if params.get("n_seq_max", 1) > 1:
             params.setdefault("kv_unified", True)
@@ -156,9 +162,16 @@ class LoadedModel:
             reached and the file was not fetched before. The error of the package is its cause.
         ValueError
             No file, or more than one, matches; or it is no name of a repository.
+        TypeError
+            There is no such option; nothing was fetched.
         """
+        from inspect import signature
+
         from llamacy.generate.hub import fetch
 
+        # before gigabytes are fetched
+        own = signature(cls).parameters
+        _checked({name: value for name, value in kwargs.items() if name not in own})
         path = fetch(repo_id, filename, revision=revision, local_dir=local_dir, cache_dir=cache_dir, kind=cls.__name__)
         return cls(path, **kwargs)
 
