@@ -6,6 +6,7 @@ import itertools
 import logging
 import os
 import pickle
+import textwrap
 import threading
 
 import numpy as np
@@ -25,6 +26,7 @@ from llamacy.errors import (
 )
 from llamacy.llama import Llama
 from tests.helpers import data, toy_tokens
+from tests.helpers.process import run_python
 from tests.helpers.rows import row_of
 
 KINDS = ("llama", "gemma3", "mamba", "mamba2", "rwkv7", "qwen35")
@@ -612,3 +614,15 @@ def test_reading_the_model_file_is_counted_apart(make_llama, monkeypatch, cache)
         stats = llama.stats
         assert (stats.identify_s, stats.restore_s, stats.store_s, stats.n_failed) == (100, 0, 0, 0)
     assert stats.store.n_stored > 0
+
+
+def test_first_request_loads_no_numpy():
+    code = f"""
+        import sys
+        from llamacy import Llama
+        llama = Llama({str(data("llama.gguf"))!r}, n_ctx=64, n_threads=1, n_threads_batch=1, cache=1 << 20)
+        before = set(sys.modules)
+        list(llama.generate([1, 2, 3], max_tokens=2))
+        print([name for name in set(sys.modules) - before if name.partition(".")[0] == "numpy"])
+    """
+    assert run_python(textwrap.dedent(code)).stdout == "[]\n"

@@ -340,6 +340,9 @@ def as_store(cache: Cache) -> Store[Any] | None:
     """
     if cache is None or (isinstance(cache, int) and cache == 0):
         return None
+    # beginnings of prompts are looked up with NumPy: loaded here, its 0.1 s are none of the first request's
+    import numpy  # noqa: F401
+
     if cache is True:
         return checkpoint.RamStore()
     if isinstance(cache, checkpoint.Store):
