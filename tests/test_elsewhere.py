@@ -17,13 +17,16 @@ from tests.helpers import data
 
 @pytest.fixture(scope="module")
 def llama() -> Any:
-    with Llama(data("llama.gguf"), n_ctx=64, n_threads=1, n_threads_batch=1) as made:
+    with Llama(data("llama.gguf"), n_ctx=64, n_threads=1, n_threads_batch=1, chat_format="chatml") as made:
         made([1, 2, 3], max_tokens=1)
         yield made
 
 
 def follow(start: Any, path: str) -> Any:
     """Return what a hint leads to; what ends in parentheses is called only where something follows."""
+    path, _, key = path.partition("[")
+    if key:
+        return follow(start, path)[key.removesuffix("]").strip("'")]
     names = path.split(".")
     for name in names[:-1]:
         start = getattr(start, name.removesuffix("()"))
@@ -56,8 +59,78 @@ def test_attribute_of_another_package_is_found(llama: Llama, name: str) -> None:
 
 @pytest.mark.parametrize("name", _SETTINGS)
 def test_setting_of_another_package_is_told(llama: Llama, name: str) -> None:
-    with pytest.raises(AttributeError, match=r"seed=…|verbose=True"):
+    with pytest.raises(AttributeError) as raised:
         getattr(llama, name)
+    assert str(raised.value) == f"'Llama' object has no attribute {name!r}; {_SETTINGS[name]}"
+
+
+# what a Llama of llama-cpp-python has, methods and attributes, but for what is private and only it can use
+_OF_LLAMA_CPP_PYTHON = """
+abort add_log_filters chat_format chat_handler clear_log_filters close context_params create_chat_completion
+create_chat_completion_openai_v1 create_completion create_embedding ctx detokenize draft_model embed eval eval_logits
+eval_tokens from_pretrained generate get_log_filters get_verbosity input_ids kv_overrides last_n_tokens_size
+last_speculative_stats list_loras load_lora load_state loaded_lora_count logits_to_logprobs longest_token_prefix
+lora_path lora_scale metadata model model_desc model_params model_path model_size n_batch n_ctx n_ctx_train n_embd
+n_embd_inp n_embd_out n_head n_head_kv n_layer n_layer_nextn n_params n_seq_max n_swa n_threads n_threads_batch
+n_tokens n_ubatch n_vocab pooling_type reset reset_log_filters sample save_state scores set_cache set_log_filters
+set_seed set_verbosity tensor_split token_bos token_eos token_eot token_mask token_nl token_pad token_sep tokenize
+tokenizer unload_all_loras unload_lora verbose _ctx _input_ids _model _scores
+"""
+
+
+@pytest.mark.parametrize("kind", [Llama, Embedding])
+@pytest.mark.parametrize("name", _OF_LLAMA_CPP_PYTHON.split())
+def test_every_attribute_of_llama_cpp_python_is_there_or_found(llama: Llama, kind: Any, name: str) -> None:
+    with kind(data("llama.gguf"), n_ctx=64, n_threads=1) as model:
+        if hasattr(model, name):
+            return
+        with pytest.raises(AttributeError) as raised:
+            getattr(model, name)
+        text = str(raised.value)
+        start = f"'{kind.__name__}' object has no attribute '{name}'; "
+        assert text.startswith(start)
+        hint = text.removeprefix(start)
+        if name in _SETTINGS:
+            return
+        path = hint.removeprefix("use ").removeprefix("llamacy.Llama, which has ")
+        target: Any = model
+        if "which has" in hint:
+            assert kind is Embedding
+            follow(llama, path)
+            return
+        if path.startswith("llamacy."):
+            target, path = llamacy, path.removeprefix("llamacy.")
+        if path == "context.logits()" or kind is Llama:
+            return  # it leads there: tested above, with what a request leaves behind
+        follow(target, path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "hint"),
+    [
+        (Llama, "embed_batches", "use llamacy.Embedding.embed_batches"),
+        (Llama, "classify", "use llamacy.Embedding.classify"),
+        (Llama, "is_recurrent", "use model.is_recurrent"),
+        (Llama, "decode", "use context.decode"),
+        (Llama, "type_k", "use context.params.values['type_k']"),
+        (Llama, "split_mode", "use model.params.values['split_mode']"),
+        (Embedding, "create_chat_completion", "use llamacy.Llama.create_chat_completion"),
+        (Embedding, "chat", "use llamacy.Llama, which has create_chat_completion()"),
+        (Embedding, "save_state", "use llamacy.Llama.save_state"),
+        (Embedding, "eval", "use llamacy.Llama, which has generate()"),
+        (Embedding, "encode", "use embed()"),
+    ],
+)
+def test_what_another_class_has_is_found(kind: Any, name: str, hint: str) -> None:
+    with kind(data("llama.gguf"), n_ctx=64, n_threads=1) as model:
+        with pytest.raises(AttributeError) as raised:
+            getattr(model, name)
+        assert str(raised.value) == f"{kind.__name__!r} object has no attribute {name!r}; {hint}"
+        path = hint.removeprefix("use ").removeprefix("llamacy.Llama, which has ")
+        if path.startswith("llamacy."):
+            assert follow(llamacy, path.removeprefix("llamacy."))
+        elif "which has" not in hint:
+            assert follow(model, path) is not None
 
 
 def test_other_names_are_as_python_has_them(llama: Llama, closing: Callable[[Any], Any], bert_path: Any) -> None:
@@ -115,6 +188,46 @@ def test_option_with_advice_is_not_there(kind: Any, name: str) -> None:
     assert str(raised.value) == f"there is no option {name!r}; {_OPTION_ADVICE[name]}"
 
 
+# what OpenAI's clients and llama-cpp-python's requests take; all that is not honoured says so
+_OF_CHATS = """
+audio frequency_penalty function_call functions logit_bias logprobs max_completion_tokens max_tokens metadata modalities
+n parallel_tool_calls prediction presence_penalty prompt_cache_key reasoning_effort response_format safety_identifier
+seed service_tier stop store stream stream_options temperature timeout tool_choice tools top_logprobs top_p user
+verbosity web_search_options extra_body extra_headers extra_query model grammar grammar_lazy active_loras
+control_vector assistant_prefill add_generation_prompt logits_processor min_p typical_p mirostat_mode
+"""
+_HONOURED = """
+frequency_penalty function_call functions logit_bias logprobs max_completion_tokens max_tokens n parallel_tool_calls
+presence_penalty response_format seed stop stream stream_options temperature tool_choice tools top_logprobs top_p model
+grammar active_loras assistant_prefill add_generation_prompt logits_processor min_p typical_p mirostat_mode
+"""
+
+
+@pytest.mark.parametrize("name", _OF_CHATS.split())
+def test_every_parameter_of_a_chat_is_honoured_or_refused_with_a_reason(llama: Llama, name: str) -> None:
+    from inspect import signature
+
+    from llamacy.generate.arguments import RequestOptions
+    from llamacy.generate.chat import ChatArguments
+    from llamacy.generate.options import SamplingOptions
+
+    known = {
+        *signature(Llama.create_chat_completion).parameters, *RequestOptions.__dataclass_fields__,
+        *ChatArguments.__dataclass_fields__, *SamplingOptions.names(),
+        "max_completion_tokens", "assistant_prefill", "active_loras",
+    }  # fmt: skip
+    assert (name in known) == (name in _HONOURED.split())
+    if name in _HONOURED.split():
+        return
+    for ask in (llama.create_chat_completion, llama.create_completion):
+        with pytest.raises(TypeError) as raised:
+            ask([{"role": "user", "content": "hi"}], **{name: "x"})  # type: ignore[operator]
+        text = str(raised.value)
+        assert text.startswith(f"there is no option {name!r}; ")
+        assert "options are" not in text
+        assert "did you mean" not in text or name == "timeout"
+
+
 def test_vocab_only_and_numa_are_where_the_advice_says() -> None:
     from llamacy.core.backend import numa_init
 
@@ -134,7 +247,7 @@ def test_messages_as_a_prompt_lead_to_chats(llama: Llama) -> None:
         ("all-minilm-l6-v2", "; llamacy.starter.pull('all-minilm-l6-v2') fetches it and returns its path"),
         (
             "org/a-model",
-            "; Llama.from_pretrained('org/a-model', filename) fetches a GGUF file from the Hugging Face Hub",
+            "; {kind}.from_pretrained('org/a-model', filename) fetches a GGUF file from the Hugging Face Hub",
         ),
         (
             "sentence-transformers/all-MiniLM-L6-v2",
@@ -154,4 +267,4 @@ def test_model_that_is_not_there_is_told_how_to_fetch(
     path = path if path[0] != "/" else f"{tmp_path}{path}"
     with pytest.raises(llamacy.ModelNotFoundError) as raised:
         kind(path)
-    assert str(raised.value) == f"there is no model file {path!r}{hint}"
+    assert str(raised.value) == f"there is no model file {path!r}{hint.format(kind=kind.__name__)}"

@@ -22,7 +22,7 @@ def test_examples_on_embeddings_run_each_by_itself(bert_path: Path, tmp_path: Pa
     found = examples("embeddings.md")
     assert len(found) == 3
     (tmp_path / "lines.txt").write_text("a b\nc\n\nd", encoding="utf-8")
-    code, n = re.subn(r'"[\w-]+\.gguf"', repr(str(bert_path)), found[number])
+    code, n = re.subn(r'"nomic-embed-text\.gguf"|pull\("all-minilm-l6-v2"\)', repr(str(bert_path)), found[number])
     assert n == 1
     code = code.replace('"lines.txt"', repr(str(tmp_path / "lines.txt")))
     shown = run_python(code).stdout.splitlines()
@@ -47,3 +47,20 @@ def test_example_of_a_store_goes_on_from_what_it_has() -> None:
     rest = [int(number) for number in re.findall(r"\d+", second)]
     assert whole[0] == 0
     assert 0 < rest[0] <= whole[1] < rest[1]
+
+
+def test_example_of_checkpoints_runs() -> None:
+    start = (
+        "from llamacy import Batch, Context, Model\n"
+        f"context = Context(Model({str(data('mamba.gguf'))!r}), n_ctx=256)\n"
+        "tokens = prompt = context.model.vocab.tokenize('the cat')\n"
+        "seq_id = 0\n"
+        "batch = Batch(len(tokens))\n"
+        "batch.extend(tokens, 0)\n"
+        "context.decode(batch)\n"
+    )
+    code = examples("checkpoint.md")[3]
+    # the prompt is a longer one, so that it goes on from all that was decoded
+    end = "print(start == len(tokens))\n"
+    code = code.replace("find(seq_id, prompt)", "find(seq_id, [*prompt, prompt[-1]])")
+    assert run_python(start + code + end).stdout == "True\n"

@@ -6,6 +6,7 @@ import itertools
 import logging
 import os
 import pickle
+import textwrap
 import threading
 
 import numpy as np
@@ -25,6 +26,7 @@ from llamacy.errors import (
 )
 from llamacy.llama import Llama
 from tests.helpers import data, toy_tokens
+from tests.helpers.process import run_python
 from tests.helpers.rows import row_of
 
 KINDS = ("llama", "gemma3", "mamba", "mamba2", "rwkv7", "qwen35")
@@ -591,3 +593,36 @@ def test_cache_is_pickled_by_what_it_was_made_with(make_llama, tmp_path, closing
     assert len(again.cache) == 1
     empty = pickle.loads(pickle.dumps(RamStore(1 << 20)))
     assert (len(empty), empty.capacity_bytes) == (0, 1 << 20)
+
+
+def test_reading_the_model_file_is_counted_apart(make_llama, monkeypatch, cache):
+    from llamacy.checkpoint import fingerprint
+    from llamacy.generate import cache as counted
+
+    now = [0.0]
+    identity = fingerprint._file_identity
+
+    def slow_identity(path):
+        now[0] += 100
+        return identity(path)
+
+    monkeypatch.setattr(fingerprint, "_file_identity", slow_identity)
+    monkeypatch.setattr(counted.time, "perf_counter", lambda: now[0])
+    llama = make_llama(cache=cache)
+    for tokens in (CAT, DOG, CAT):
+        list(llama.generate(tokens, max_tokens=2, temperature=0))
+        stats = llama.stats
+        assert (stats.identify_s, stats.restore_s, stats.store_s, stats.n_failed) == (100, 0, 0, 0)
+    assert stats.store.n_stored > 0
+
+
+def test_first_request_loads_no_numpy():
+    code = f"""
+        import sys
+        from llamacy import Llama
+        llama = Llama({str(data("llama.gguf"))!r}, n_ctx=64, n_threads=1, n_threads_batch=1, cache=1 << 20)
+        before = set(sys.modules)
+        list(llama.generate([1, 2, 3], max_tokens=2))
+        print([name for name in set(sys.modules) - before if name.partition(".")[0] == "numpy"])
+    """
+    assert run_python(textwrap.dedent(code)).stdout == "[]\n"

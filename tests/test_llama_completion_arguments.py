@@ -202,3 +202,26 @@ def test_stream_options_without_a_stream_are_refused(llama):
     # before anything is looked at, so that it takes no template
     with pytest.raises(ValueError, match="stream=True"):
         llama.create_chat_completion([{"role": "user", "content": "x"}], stream_options={"include_usage": True})
+
+
+@pytest.mark.parametrize("truncate_prompt", [False, True])
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda llm, **options: llm.create_completion([1, 2], **options),
+        lambda llm, **options: next(llm.create_completion([1, 2], stream=True, **options)),
+        lambda llm, **options: llm.create_chat_completion([{"role": "user", "content": "hi"}], **options),
+        lambda llm, **options: list(llm.generate([1, 2], **options)),
+    ],
+    ids=["completion", "stream", "chat", "tokens"],
+)
+def test_max_tokens_that_is_none_says_which_there_are(ask, truncate_prompt):
+    with Llama(data("llama.gguf"), n_ctx=256, n_threads=1, n_threads_batch=1, chat_format="chatml") as llm:
+        for wrong in (-5, -2):
+            with pytest.raises(
+                ValueError, match=rf"from 0, or None or -1 for up to the end of the context, not {wrong}"
+            ):
+                ask(llm, max_tokens=wrong, truncate_prompt=truncate_prompt)
+        for other in ("5", 5.0, True):
+            with pytest.raises(TypeError, match=f"max_tokens must be an int or None, not {type(other).__name__}"):
+                ask(llm, max_tokens=other, truncate_prompt=truncate_prompt)

@@ -38,6 +38,16 @@ _ATTRIBUTES = {
     "input_ids": "save_state().prefix.tokens",
     "n_tokens": "save_state().prefix.tokens",
     "scores": "context.logits()",
+    "_ctx": "context",
+    "_input_ids": "save_state().prefix.tokens",
+    "_scores": "context.logits()",
+    "eval_tokens": "save_state().prefix.tokens",
+    "chat_format": "chat_template",
+    "context_params": "context.params",
+    "model_params": "model.params",
+    "lora_path": "loras",
+    "lora_scale": "loras",
+    "longest_token_prefix": "llamacy.checkpoint.Prefix",
     "eval_logits": "context.logits()",
     "tokenizer": "model.vocab",
     "token_bos": "model.vocab.bos",
@@ -65,13 +75,30 @@ _ATTRIBUTES = {
     "max_seq_length": "n_ctx()",
 }
 
+_LOG = "set the level, and filters, of the logger 'llamacy' (logging)"
+_NO_MEDIA = "images and audio can't be given to a model yet"
+_NO_DRAFTS = "there is no speculative decoding yet"
+
 _SETTINGS = {
+    "chat_handler": _NO_MEDIA,
+    "draft_model": _NO_DRAFTS,
+    "last_speculative_stats": _NO_DRAFTS,
+    "last_n_tokens_size": "give penalty_last_n=… to the request",
+    "logits_to_logprobs": "give logprobs=… to the request",
+    "set_verbosity": _LOG,
+    "get_verbosity": _LOG,
+    "set_log_filters": _LOG,
+    "add_log_filters": _LOG,
+    "get_log_filters": _LOG,
+    "clear_log_filters": _LOG,
+    "reset_log_filters": _LOG,
     "set_seed": "give seed=… to the request, or to Llama",
     "verbose": "set the level of the logger 'llamacy' (logging), or give verbose=True when it is made",
 }
 
 # options of other packages and programs: the name that they have here
 _OPTIONS = {
+    "timeout": "timeout_s",
     "n_predict": "max_tokens",
     "num_predict": "max_tokens",
     "max_new_tokens": "max_tokens",
@@ -87,6 +114,9 @@ _OPTIONS = {
     "threads": "n_threads",
 }
 
+_OF_SERVICE = "it is for OpenAI's own service and changes nothing about an answer; leave it out"
+_OF_CLIENT = "nothing is sent to a server; give what is in it as arguments, under the names that they have here"
+
 # the same, where there is more to say than a name
 _OPTION_ADVICE = {
     "tfs_z": "llama.cpp has no such sampler any more",
@@ -99,10 +129,35 @@ _OPTION_ADVICE = {
     "enable_thinking": "give chat_template_kwargs={'enable_thinking': …} to a chat",
     "reasoning_effort": "give chat_template_kwargs={'reasoning_effort': …} to a chat",
     "json_schema": "give grammar=Grammar.from_json_schema(schema), or response_format to a chat",
-    "mmproj": "images and audio can't be given to a model yet",
-    "clip_model_path": "images and audio can't be given to a model yet",
-    "chat_handler": "images and audio can't be given to a model yet",
-    "draft_model": "there is no speculative decoding yet",
+    "mmproj": _NO_MEDIA,
+    "mmproj_path": _NO_MEDIA,
+    "clip_model_path": _NO_MEDIA,
+    "chat_handler": _NO_MEDIA,
+    "chat_handler_kwargs": _NO_MEDIA,
+    "draft_model": _NO_DRAFTS,
+    "speculative": _NO_DRAFTS,
+    "prediction": _NO_DRAFTS,
+    "modalities": "answers are text; leave it out",
+    "audio": "answers are text; leave it out",
+    "user": _OF_SERVICE,
+    "metadata": _OF_SERVICE,
+    "store": _OF_SERVICE,
+    "service_tier": _OF_SERVICE,
+    "safety_identifier": _OF_SERVICE,
+    "prompt_cache_key": _OF_SERVICE,
+    "prompt_cache_retention": _OF_SERVICE,
+    "extra_body": _OF_CLIENT,
+    "extra_headers": _OF_CLIENT,
+    "extra_query": _OF_CLIENT,
+    "web_search_options": "nothing is looked up; give a tool that does, in tools",
+    "verbosity": "say in a message how long the answer is to be; the log goes to the logger 'llamacy' (logging)",
+    "log_filters": _LOG,
+    "log_filters_case_sensitive": _LOG,
+    "control_vector": "set_control_vector(…) adds one to all requests",
+    "grammar_lazy": "Grammar.with_triggers(…) says where a grammar begins",
+    "reset": "what the context has of a prompt is not computed again; cache_prompt=False computes all of it",
+    "additional_files": "all parts of a split model are fetched with its first one",
+    "local_dir_use_symlinks": "huggingface_hub has no such option any more",
 }
 
 
@@ -111,11 +166,35 @@ def class_hint(name: str) -> str:
     return f"; use {_CLASSES[name]}" if name in _CLASSES else ""
 
 
-def attribute_hint(name: str) -> str:
-    """Return what to say after "has no attribute" of a model that is loaded, or nothing."""
-    if name in _ATTRIBUTES:
-        return f"; use {_ATTRIBUTES[name]}"
-    return f"; {_SETTINGS[name]}" if name in _SETTINGS else ""
+def attribute_hint(name: str, kind: type) -> str:
+    """Return what to say after "has no attribute" of a model that is loaded, of a class, or nothing."""
+    if name in _SETTINGS:
+        return f"; {_SETTINGS[name]}"
+    found = _ATTRIBUTES.get(name, "") or _owner(name)
+    if not found or found.startswith("llamacy.") or hasattr(kind, found.split(".")[0].removesuffix("()")):
+        return f"; use {found}" if found else ""
+    return f"; use llamacy.Llama, which has {found}"
+
+
+def _owner(name: str) -> str:
+    """Return where a public name is, of the other class or of what both are made of, or nothing."""
+    from llamacy import Context, Embedding, Llama, Model
+    from llamacy.core.params import ContextParams, ModelParams
+
+    if name.startswith("_"):
+        return ""
+    for owner, place in (
+        (Llama, "llamacy.Llama."),
+        (Embedding, "llamacy.Embedding."),
+        (Context, "context."),
+        (Model, "model."),
+    ):
+        if hasattr(owner, name):
+            return place + name
+    for params, place in ((ContextParams, "context"), (ModelParams, "model")):
+        if name in params().values:
+            return f"{place}.params.values[{name!r}]"
+    return ""
 
 
 def option_hint(name: str, known: Collection[str]) -> str:
@@ -151,8 +230,8 @@ def _model_options() -> set[str]:
     return {*signature(Llama).parameters} - {"model_path", "params"} | {"n_gpu_layers"}
 
 
-def model_hint(path: object) -> str:
-    """Return what to say of a model file that isn't there: how to fetch what its name may mean, or nothing."""
+def model_hint(path: object, kind: str) -> str:
+    """Return what a class says of a model file that isn't there: how to fetch what its name may mean, or nothing."""
     from llamacy.starter import starters
 
     # a repository that a starter model is made of has its name at the end, in other letters
@@ -160,5 +239,5 @@ def model_hint(path: object) -> str:
     if any(name == starter.name for starter in starters()) and not str(path).startswith(("/", ".", "~")):
         return f"; llamacy.starter.pull({name!r}) fetches it and returns its path"
     if isinstance(path, str) and path.count("/") == 1 and path[0] not in "./~" and not path.endswith(".gguf"):
-        return f"; Llama.from_pretrained({path!r}, filename) fetches a GGUF file from the Hugging Face Hub"
+        return f"; {kind}.from_pretrained({path!r}, filename) fetches a GGUF file from the Hugging Face Hub"
     return ""

@@ -336,7 +336,7 @@ class AdapterError(LlamacyError, ValueError):
 
 
 class DownloadError(LlamacyError, OSError):
-    """A starter model could not be fetched or did not match its checksum."""
+    """A starter model, or a file of the Hugging Face Hub, could not be fetched, or did not match its checksum."""
 
 
 class SchemaRelaxedWarning(UserWarning):

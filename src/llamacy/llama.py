@@ -17,6 +17,7 @@ from llamacy.generate.engine import Engine, ending
 from llamacy.generate.native_log import log_to_stderr
 from llamacy.generate.openai_types import as_openai, check_openai
 from llamacy.generate.prompts import checked_tokens
+from llamacy.generate.purpose import no_text_message
 from llamacy.generate.stateful import StatefulModel
 from llamacy.generate.templates import Templates
 
@@ -149,7 +150,11 @@ class Llama(StatefulModel, EmbeddingBeside):
         super().__init__(model_path, n_ctx=n_ctx, lora_path=lora_path, lora_scale=lora_scale, params=params)
         try:
             self._templates = Templates(
-                self._model, chat_format=chat_format, chat_template=chat_template, name=chat_template_name
+                self._model,
+                chat_format=chat_format,
+                chat_template=chat_template,
+                name=chat_template_name,
+                no_text=no_text_message(self._context),
             )
             self._engine = Engine(
                 self._context,

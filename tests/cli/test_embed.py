@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.helpers import data
 from tests.helpers.vectors import unit, vectors_one_by_one
 
 from .conftest import Run, one_error_line
@@ -181,6 +182,7 @@ def test_text_that_is_too_long_is_named_by_its_number(run: Run, bert_path: Path,
         ([], b"a\n\xff\n", "standard input, line 2: byte 0 isn't UTF-8"),
         (["no-such-file"], b"", "no-such-file: there is no such file"),
         (["."], b"", "is a folder"),
+        ([str(data("llama.gguf"))], b"", "is a model, not a file of texts: give it with --model"),
         (["--output-format", "npy"], b"", "npy can't be written to standard output"),
         (["-o", "out.txt"], b"", "or give --output-format"),
         (["-o", "no/such/out.npy"], b"", "there is no such folder"),

@@ -118,6 +118,46 @@ def test_model_missing_is_one_line(run: Run, command: str) -> None:
     assert message.startswith("no/such.gguf: there is no such file")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "give a command: `llamacy --help` says what each does"),
+        (["generat", "hi"], "there is no command 'generat'; did you mean generate?"),
+        (["embeddings"], "there is no command 'embeddings'; did you mean embed?"),
+        (["xyz", "--help"], f"there is no command 'xyz'; there are {', '.join(COMMANDS)}"),
+    ],
+)
+def test_command_that_is_missing_or_unknown_is_told(run: Run, arguments: list[str], said: str) -> None:
+    done = run(*arguments, check=False)
+    assert done.returncode == 2
+    assert done.stderr.decode().splitlines()[-1] == f"llamacy: error: {said}"
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        ("SmolLM2-135M", "; did you mean smollm2-135m?"),
+        ("smolm2", "; did you mean smollm2-135m?"),
+        ("sentence-transformers/all-MiniLM-L6-v2", "; did you mean all-minilm-l6-v2?"),
+        (
+            "org/a-model",
+            "gemma3-270m). If it is a repository of the Hugging Face Hub, `hf download org/a-model FILE.gguf`",
+        ),
+        ("folder/a-model.gguf", "gemma3-270m)."),
+        ("./a-model", "gemma3-270m)."),
+    ],
+)
+def test_model_that_is_not_there_is_told_what_may_be_meant(run: Run, model: str, said: str) -> None:
+    message = one_error_line(run("generate", "hi", "--model", model, check=False))
+    assert said in message
+    assert ("hf download" in message) == (model.count("/") == 1 and not model.startswith(".") and ".gguf" not in model)
+
+
+def test_starter_that_is_not_there_is_told_what_may_be_meant(run: Run) -> None:
+    assert one_error_line(run("pull", "SmolLM2", check=False)).endswith("did you mean 'smollm2-135m'?")
+    assert "did you mean" not in one_error_line(run("pull", "xyz", check=False))
+
+
 @pytest.mark.parametrize("command", ["info", "generate", "tokenize", "bench"])
 def test_model_not_gguf_is_one_line(run: Run, command: str, tmp_path: Path) -> None:
     path = tmp_path / "wrong\nname.gguf"

@@ -237,9 +237,44 @@ def test_devices_are_devices(llama_model: Model) -> None:
 def test_repr_describes_the_model_and_the_closed_model() -> None:
     model = Model(data("llama.gguf"))
     assert repr(model) == f"<Model {model.description!r} 0.4 MiB, n_ctx_train={model.n_ctx_train}>"
-    assert model.description.startswith("llama")
+    # 98,624 parameters by the shapes of its tensors, which gguf's own reader tells
+    n_params = sum(int(np.prod(tensor.shape)) for tensor in gguf.GGUFReader(data("llama.gguf")).tensors)
+    assert model.description == f"tiny-llama, llama, {n_params / 1e3:.1f}K parameters, F32"
     model.close()
     assert repr(model) == "<Model closed>"
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        (None, "a-model.Q8_0"),
+        ("", "a-model.Q8_0"),
+        ("two\nlines\t", "two lines"),
+        ("模" * 60, "模" * 60),
+        ("模" * 61, "模" * 59 + "…"),
+    ],
+)
+def test_description_begins_with_a_name_that_a_user_recognises(tmp_path: Path, name: str | None, shown: str) -> None:
+    path = tmp_path / "a-model.Q8_0.gguf"
+    writer = models._llama_writer(path, models.LlamaShape(n_vocab=288))
+    del writer.kv_data[0]["general.name"]
+    if name is not None:
+        writer.add_name(name)
+    models._finish(writer)
+    with Model(path, vocab_only=True) as model:
+        assert model.description == f"{shown}, llama, F32"
+
+
+def test_description_of_a_model_without_name_and_path() -> None:
+    with data("llama.gguf").open("rb") as file, Model(file) as model:
+        assert model.path is None
+        assert model.description.startswith("tiny-llama, llama, ")
+
+
+@pytest.mark.model
+def test_description_of_smollm2_has_its_own_size(smollm2_model: Model) -> None:
+    assert smollm2_model.description == "Smollm2 135M 8k Lc100K Mix1 Ep2, llama, 134.5M parameters, Q4_1"
+    assert "256M" not in repr(smollm2_model)
 
 
 def test_params_are_kept(llama_model: Model) -> None:

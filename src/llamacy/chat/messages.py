@@ -26,6 +26,7 @@ def normalise_messages(
     *,
     media_marker: str | None = None,
     merge_system: bool = False,
+    text_only: bool = False,
 ) -> list[dict[str, Any]]:
     """Return messages in the shape that a template renders.
 
@@ -44,6 +45,8 @@ def normalise_messages(
         part is an error for such a template.
     merge_system
         Put system messages into the next message of the user when the template takes none.
+    text_only
+        Refuse all parts but texts, also where the template has a place for them: nobody reads them.
 
     Returns
     -------
@@ -68,7 +71,7 @@ def normalise_messages(
         )
     if not messages:
         raise ValueError("messages is empty: give at least one message")
-    normaliser = _Normaliser(template, media_marker)
+    normaliser = _Normaliser(template, media_marker, text_only)
     made = [normaliser.message(message, f"messages[{index}]") for index, message in enumerate(messages)]
     if template is not None and not template.traits.system:
         made = _without_system(made, template, merge_system)
@@ -78,9 +81,10 @@ def normalise_messages(
 class _Normaliser:
     """What `normalise_messages` needs to know for each message."""
 
-    def __init__(self, template: ChatTemplate | None, media_marker: str | None) -> None:
+    def __init__(self, template: ChatTemplate | None, media_marker: str | None, text_only: bool) -> None:
         self.traits = None if template is None else template.traits
         self.media_marker = media_marker
+        self._text_only = text_only
         self._takes_text = self.traits is None or self.traits.takes_text
 
     def message(self, message: Any, where: str) -> dict[str, Any]:
@@ -151,7 +155,13 @@ class _Normaliser:
         fields = {key: value for key, value in _fields(part, where).items() if value is not None}
         kind = fields.get("type")
         if not isinstance(kind, str):
-            raise ValueError(f"{where}.type must be a text such as 'text' or 'image_url', not {kind!r}")
+            examples = "'text'" if self._text_only else "'text' or 'image_url'"
+            raise ValueError(f"{where}.type must be a text such as {examples}, not {kind!r}")
+        if self._text_only and (kind in MEDIA_TYPES or kind in ("file", "input_file")):
+            raise ValueError(
+                f"{where} is a part of the type {short(kind)}, but this release of llamacy reads text only: images, "
+                "audio, video and files can't be given yet"
+            )
         if kind in MEDIA_TYPES:
             # not copied: who reads the medium wants the object that was given
             return {**fields, "type": str(kind)}

@@ -19,6 +19,7 @@ from llamacy.cli.common import (
     resolve_model,
     show_native_log,
 )
+from llamacy.cli.purpose import check_generates, loaded
 
 if TYPE_CHECKING:
     from llamacy import Context, Llama
@@ -69,7 +70,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise CommandError(
             f"--ctx-size {n_ctx} has no room for {needed} tokens: give fewer tokens or a larger context."
         )
-    with Llama(path, **params) as llm:
+    with loaded(Llama, path, **params) as llm:
+        check_generates(llm, path)
         prompt = random_tokens(llm.n_vocab(), arguments.n_prompt)
         context_params = {key: value for key, value in params.items() if key not in {"n_gpu_layers"}}
         through_llama: list[tuple[float, float]] = []

@@ -22,6 +22,7 @@ from llamacy.cli.common import (
     show_native_log,
 )
 from llamacy.cli.generate import report, write_text
+from llamacy.cli.purpose import check_generates, check_reads, loaded
 from llamacy.cli.sampling import add_grammar_options, add_sampling_options, given_grammar, sampling_params
 from llamacy.errors import LlamacyError
 
@@ -86,13 +87,16 @@ def run(arguments: argparse.Namespace) -> int:
     from llamacy import Llama
 
     show_native_log(arguments.verbose)
-    with Llama(
+    with loaded(
+        Llama,
         path,
         no_perf=not arguments.verbose,
         chat_template=arguments.chat_template,
         chat_format=arguments.chat_format,
         **compute_params(arguments),
     ) as llm:
+        check_generates(llm, path)
+        check_reads(llm.model, path)
         if arguments.chat_template is None and arguments.chat_format is None and llm.model.chat_template() is None:
             raise CommandError(
                 f"{path} has no chat template: give --chat-format or --chat-template if it was trained for chats; "

@@ -117,11 +117,7 @@ def resolve_model(model: str | None, default: str = DEFAULT_MODEL) -> Path:
         if path.is_dir():
             raise CommandError(f"{path} is a folder: name the GGUF file in it.")
         if not path.exists():
-            names = ", ".join(known.name for known in starter.starters())
-            raise CommandError(
-                f"{path}: there is no such file, and no starter model of that name ({names}). "
-                "Models of the Hugging Face Hub are downloaded first, as files (.gguf)."
-            )
+            raise CommandError(f"{path}: there is no such file, and {_instead(model)}")
         return path
     if not starter.find_starter(name).implicit:
         return starter.starter_path(name)
@@ -130,6 +126,24 @@ def resolve_model(model: str | None, default: str = DEFAULT_MODEL) -> Path:
     except FileNotFoundError:
         print(f"llamacy: using the starter model {name}, which is fetched once", file=sys.stderr)
         return starter.pull(name)
+
+
+def _instead(model: str) -> str:
+    """Return what may be meant by the name of a model that isn't there."""
+    from difflib import get_close_matches
+
+    from llamacy import starter
+
+    names = [known.name for known in starter.starters()]
+    close = get_close_matches(model.rsplit("/", 1)[-1].lower(), names, n=1)
+    meant = f"; did you mean {close[0]}?" if close else "."
+    text = f"no starter model of that name ({', '.join(names)}){meant}"
+    if model.count("/") == 1 and model[0] not in "./~" and not model.endswith(".gguf"):
+        text += (
+            f" If it is a repository of the Hugging Face Hub, `hf download {model} FILE.gguf` fetches a file of it and "
+            "prints its path; hf comes with the package huggingface_hub."
+        )
+    return text
 
 
 def add_compute_options(parser: argparse.ArgumentParser) -> None:

@@ -21,6 +21,7 @@ from llamacy.cli.common import (
     resolve_model,
     show_native_log,
 )
+from llamacy.cli.purpose import check_reads, loaded
 from llamacy.cli.rows.options import add_row_options
 from llamacy.errors import LlamacyError
 from llamacy.types import PoolingType
@@ -124,13 +125,15 @@ def run(arguments: argparse.Namespace) -> int:
 def _engine(arguments: argparse.Namespace, model: Path) -> Iterator[Embedding]:
     from llamacy import Embedding
 
-    with Embedding(
+    with loaded(
+        Embedding,
         model,
         pooling_type=arguments.pooling,
         query_prefix=arguments.query_prefix,
         document_prefix=arguments.document_prefix,
         **compute_params(arguments),
     ) as engine:
+        check_reads(engine.model, model)
         if engine.pooling_type == PoolingType.RANK:
             raise CommandError(f"{model} is a reranker or classifier and makes no vectors: see `llamacy rerank`.")
         if engine.pooling_type == PoolingType.NONE:

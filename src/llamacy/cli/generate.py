@@ -18,6 +18,7 @@ from llamacy.cli.common import (
     resolve_model,
     show_native_log,
 )
+from llamacy.cli.purpose import check_generates, check_reads, loaded
 from llamacy.cli.sampling import add_grammar_options, add_sampling_options, given_grammar, sampling_params
 
 if TYPE_CHECKING:
@@ -72,7 +73,9 @@ def run(arguments: argparse.Namespace) -> int:
     from llamacy import Llama
 
     show_native_log(arguments.verbose)
-    with Llama(path, no_perf=not arguments.verbose, **compute_params(arguments)) as llm:
+    with loaded(Llama, path, no_perf=not arguments.verbose, **compute_params(arguments)) as llm:
+        check_generates(llm, path)
+        check_reads(llm.model, path)
         apply_adapters(llm, arguments)
         if arguments.echo:
             write_text(prompt.decode("utf-8", "replace"))

@@ -55,7 +55,18 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     SystemExit
         It is wrong; standard error says how.
     """
-    arguments, unknown = build_parser().parse_known_args(argv)
+    parser = build_parser()
+    argv = sys.argv[1:] if argv is None else argv
+    names = [command.__name__.rpartition(".")[2] for command in _COMMANDS]
+    if not argv:
+        parser.error("give a command: `llamacy --help` says what each does")
+    if not argv[0].startswith("-") and argv[0] not in names:
+        from difflib import get_close_matches
+
+        close = get_close_matches(argv[0], names, n=1)
+        meant = f"did you mean {close[0]}?" if close else f"there are {', '.join(names)}"
+        parser.error(f"there is no command {argv[0]!r}; {meant}")
+    arguments, unknown = parser.parse_known_args(argv)
     if unknown:
         # argparse would show the usage of the program, not that of the command
         arguments.parser.error(f"unrecognized arguments: {' '.join(unknown)}{_nearest(unknown[0], arguments.parser)}")

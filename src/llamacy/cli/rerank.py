@@ -22,6 +22,7 @@ from llamacy.cli.common import (
     resolve_model,
     show_native_log,
 )
+from llamacy.cli.purpose import check_reads, loaded
 from llamacy.cli.rows.options import add_row_options
 from llamacy.errors import LlamacyError
 from llamacy.types import PoolingType
@@ -200,7 +201,12 @@ def _scores(
 def _engine(arguments: argparse.Namespace, model: Path) -> Iterator[Embedding]:
     from llamacy import Embedding
 
-    with Embedding(model, **compute_params(arguments)) as engine:
+    with loaded(Embedding, model, **compute_params(arguments)) as engine:
+        check_reads(engine.model, model)
         if engine.pooling_type != PoolingType.RANK:
-            raise CommandError(f"{model} is no reranker: its file speaks of no classification head.")
+            pooling = " --pooling mean" if engine.pooling_type == PoolingType.NONE else ""
+            raise CommandError(
+                f"{model} is no reranker: its file speaks of no classification head. Vectors of texts, which may be "
+                f"compared, are made by `llamacy embed{pooling}`."
+            )
         yield engine

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 from llamacy.cli.common import add_model_option, print_table, read_text, resolve_model, show_native_log
+from llamacy.cli.purpose import check_reads, loaded
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -48,7 +49,8 @@ def run(arguments: argparse.Namespace) -> int:
     from llamacy import Model
 
     show_native_log(False)
-    with Model(path, vocab_only=True) as model:
+    with loaded(Model, path, vocab_only=True) as model:
+        check_reads(model, path)
         vocab = model.vocab
         tokens = list(vocab.tokenize(text, add_special=not arguments.no_bos, parse_special=not arguments.no_special))
         pieces = [vocab.piece(token) for token in tokens]

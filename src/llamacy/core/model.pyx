@@ -37,6 +37,9 @@ cdef frozenset _NOT_SAVABLE = frozenset(["gemma3n", "bitnet", "t5", "apertus", "
 # architectures of which llama_model_saver leaves out metadata that the loader insists on (target_layers)
 cdef frozenset _SAVED_INCOMPLETE = frozenset(["dflash", "eagle3"])
 
+# characters of a model's name in its description
+cdef int _NAME_SHOWN = 60
+
 
 @cython.no_gc_clear
 cdef class Model:
@@ -181,10 +184,17 @@ cdef class Model:
 
     @property
     def description(self):
-        """Architecture, size and quantization in a few words."""
-        cdef char[256] buffer
-        c_llama.llama_model_desc(model_handle(self), buffer, sizeof(buffer))
-        return buffer.decode("utf-8", "replace")
+        """Name, architecture, number of parameters and quantization in a few words.
+
+        A model without a name goes by that of its file. The parameters are counted: ``llama_model_desc`` tells the
+        size of the best known model with as many layers, which for SmolLM2-135M is 256M.
+        """
+        name = " ".join((self.name or "").split()) or os.path.splitext(os.path.basename(self.path or ""))[0]
+        if len(name) > _NAME_SHOWN:
+            name = name[:_NAME_SHOWN - 1] + "…"
+        count = f"{_short_count(self.n_params)} parameters" if self.n_params else ""
+        ftype = self.ftype
+        return ", ".join(filter(None, (name, self.architecture, count, None if ftype is None else ftype.name)))
 
     @property
     def ftype(self):
@@ -484,6 +494,13 @@ cdef void _free(Model self) noexcept:
         with nogil:
             c_llama.llama_model_free(ptr)
         handle_closed(MODEL)
+
+
+cdef str _short_count(n):
+    for unit, letter in ((1e9, "B"), (1e6, "M"), (1e3, "K")):
+        if n >= unit:
+            return f"{n / unit:.1f}{letter}"
+    return str(n)
 
 
 cdef str _meta(c_llama.llama_model* model, const char* key):

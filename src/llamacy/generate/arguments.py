@@ -172,6 +172,23 @@ def checked_stop(stop: str | Sequence[str] | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(stops))
 
 
+def checked_max_tokens(max_tokens: int | None) -> int | None:
+    """Return the most tokens to generate, or None for up to the end of the context.
+
+    Raises
+    ------
+    TypeError, ValueError
+        It is no such number.
+    """
+    if max_tokens is None:
+        return None
+    if isinstance(max_tokens, bool) or not isinstance(max_tokens, int):
+        raise TypeError(f"max_tokens must be an int or None, not {type(max_tokens).__name__}")
+    if max_tokens < -1:
+        raise ValueError(f"max_tokens must be from 0, or None or -1 for up to the end of the context, not {max_tokens}")
+    return None if max_tokens == -1 else max_tokens
+
+
 def checked_count(name: str, value: Any, least: int = 1) -> int:
     """Return a count.
 

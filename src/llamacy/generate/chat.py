@@ -201,7 +201,7 @@ def _rendered(
             **variables,
         }
     shown = tool_messages(messages, template, output, choice.callable if choice.enabled else ())
-    normalised = normalise_messages(shown, template)
+    normalised = normalise_messages(shown, template, text_only=True)
 
     def render(tools: Sequence[dict[str, Any]]) -> str:
         return template.render(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from llamacy.core.logprobs import LogprobRecord
 from llamacy.errors import MemoryOperationError, TokenizeError
-from llamacy.generate.arguments import checked_count
+from llamacy.generate.arguments import checked_count, checked_max_tokens
 from llamacy.generate.callbacks import criteria, processors
 from llamacy.generate.choice import Choice
 from llamacy.generate.job import Job
@@ -105,8 +105,9 @@ class Engine:
         """Return a prompt as it is, or without its middle when it is too long and that was asked for."""
         if not request.truncate_prompt:
             return tokens
-        n_most = None if max_tokens is None or max_tokens == -1 else checked_count("max_tokens", max_tokens, least=0)
-        return truncated(tokens, self.slots.capacity, n_most, max(self._n_keep, 0) + self._n_bos(tokens))
+        return truncated(
+            tokens, self.slots.capacity, checked_max_tokens(max_tokens), max(self._n_keep, 0) + self._n_bos(tokens)
+        )
 
     def jobs(
         self,
@@ -135,11 +136,10 @@ class Engine:
         if n_logprobs is not None and n_logprobs > self.vocab.n_tokens:
             raise ValueError(f"{n_logprobs} tokens can't be told at each place: the model has {self.vocab.n_tokens}")
         room = self.slots.capacity - len(prompt)
-        if max_tokens is None or max_tokens == -1:
+        n_most = checked_max_tokens(max_tokens)
+        if n_most is None:
             # a model that doesn't end would go on forever
             n_most = max(room, self._model_length) if self._context_shift else room
-        else:
-            n_most = checked_count("max_tokens", max_tokens, least=0)
         if not self._context_shift:
             n_most = max(min(n_most, room), 0)
         scores = LogprobRecord(n_logprobs or 0) if score_prompt else None

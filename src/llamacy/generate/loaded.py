@@ -11,9 +11,10 @@ from llamacy.core.attempt import Attempt
 from llamacy.core.context import Context
 from llamacy.core.model import Model
 from llamacy.core.params import ContextParams
-from llamacy.errors import ClosedError, InUseError, ModelNotFoundError
+from llamacy.errors import ClosedError, ContextCreateError, InUseError, ModelFormatError, ModelNotFoundError
 from llamacy.generate.adapters import Adapters, Lora, control_vector, several
 from llamacy.generate.names import raise_unknown
+from llamacy.generate.purpose import FILES, MODELS, file_kind, is_draft
 from llamacy.generate.spellings import SPELLINGS, translated
 
 if TYPE_CHECKING:
@@ -42,13 +43,28 @@ _LLAMA_PARAMS = (
 )  # fmt: skip
 
 
-def _load(path: StrPath, params: dict[str, Any]) -> Model:
+def _load(path: StrPath, kind: str, params: dict[str, Any]) -> Model:
     try:
         return Model(path, **params)
     except ModelNotFoundError as error:
         from llamacy._elsewhere import model_hint
 
-        raise ModelNotFoundError(f"{error}{model_hint(path)}") from None
+        raise ModelNotFoundError(f"{error}{model_hint(path, kind)}") from None
+    except ModelFormatError as error:
+        what = FILES.get(file_kind(path))
+        if what is None:
+            raise
+        raise ModelFormatError(f"{error.args[0]}: {what}", log=error.log) from None
+
+
+def _checked(params: dict[str, Any]) -> dict[str, Any]:
+    """Return further parameters under the names that they have here."""
+    params = translated(params)
+    known = {*_MODEL_PARAMS, *ContextParams().values, "ctx_other"}
+    for name in params:
+        if name not in known:
+            raise_unknown(name, [*known, *SPELLINGS, *_LLAMA_PARAMS])
+    return params
 
 
 class LoadedModel:
@@ -74,11 +90,7 @@ class LoadedModel:
         lora_scale: float,
         params: dict[str, Any],
     ) -> None:
-        params = translated(params)
-        known = {*_MODEL_PARAMS, *ContextParams().values, "ctx_other"}
-        for name in params:
-            if name not in known:
-                raise_unknown(name, [*known, *SPELLINGS, *_LLAMA_PARAMS])
+        params = _checked(params)
         model_params = {name: params.pop(name) for name in list(params) if name in _MODEL_PARAMS}
         if params.get("n_seq_max", 1) > 1:
             params.setdefault("kv_unified", True)
@@ -87,9 +99,16 @@ class LoadedModel:
                 raise TypeError(f"the model is loaded already, so {', '.join(model_params)} can't be given")
             self._model, self._owns_model = model_path, False
         else:
-            self._model, self._owns_model = _load(model_path, model_params), True
+            self._model, self._owns_model = _load(model_path, type(self).__name__, model_params), True
         try:
             self._context, self._n_ctx = self._make_context(n_ctx, params)
+        except ContextCreateError as error:
+            architecture = self._model.architecture
+            self._close_model()
+            if not is_draft(error):
+                raise
+            message = f"a model of the architecture {architecture!r} can't be used alone: {MODELS['draft']}"
+            raise ContextCreateError(message, log=error.log) from error
         except BaseException:
             self._close_model()
             raise
@@ -138,12 +157,23 @@ class LoadedModel:
         ------
         ImportError
             The package huggingface_hub is not installed.
+        DownloadError
+            It can't be fetched: there is no such file or repository, it is private or gated, or the Hub can't be
+            reached and the file was not fetched before. The error of the package is its cause.
         ValueError
-            No file, or more than one, matches.
+            No file, or more than one, matches; or it is no name of a repository.
+        TypeError
+            There is no such option; nothing was fetched.
         """
+        from inspect import signature
+
         from llamacy.generate.hub import fetch
 
-        return cls(fetch(repo_id, filename, revision=revision, local_dir=local_dir, cache_dir=cache_dir), **kwargs)
+        # before gigabytes are fetched
+        own = signature(cls).parameters
+        _checked({name: value for name, value in kwargs.items() if name not in own})
+        path = fetch(repo_id, filename, revision=revision, local_dir=local_dir, cache_dir=cache_dir, kind=cls.__name__)
+        return cls(path, **kwargs)
 
     def _make_context(self, n_ctx: int | None, params: dict[str, Any]) -> tuple[Context, int]:
         """Return the context to compute in, and how many tokens a request may have."""
@@ -198,7 +228,7 @@ class LoadedModel:
             from llamacy._elsewhere import attribute_hint
 
             message = f"{type(self).__name__!r} object has no attribute {name!r}"
-            hint = attribute_hint(name)
+            hint = attribute_hint(name, type(self))
             if hint:
                 raise AttributeError(message + hint)
             # with these, Python names what is spelled alike

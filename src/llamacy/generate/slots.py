@@ -22,6 +22,7 @@ from llamacy.errors import (
 )
 from llamacy.generate.cache import PromptCache
 from llamacy.generate.constraint import GrammarSamplers
+from llamacy.generate.purpose import no_text_message
 
 if TYPE_CHECKING:
     from array import array
@@ -76,6 +77,7 @@ class Slots:
         self._owns_store = False
         self._shared = context.params.values["kv_unified"] or context.n_seq_max == 1
         self._cuttable = context.memory is not None and can_cut(context)
+        self._makes_no_text = no_text_message(context)
 
     @property
     def capacity(self) -> int:
@@ -386,11 +388,8 @@ class Slots:
             )
         if self._context.closed:
             raise ClosedError("this Llama is closed")
-        if jobs and self._context.memory is None:
-            raise InvalidBatchError(
-                f"models of the architecture {self._context.model.architecture!r} have no memory, so they can't "
-                "generate text token by token; embed() makes vectors of texts"
-            )
+        if jobs and self._makes_no_text:
+            raise InvalidBatchError(self._makes_no_text)
         self.check_lengths(jobs)
 
     def _chain(self, job: Job) -> SamplerChain | None:

@@ -30,6 +30,8 @@ class Templates:
         A template to use instead: its Jinja source, or the path of a file that has it.
     name
         Which of the model's named templates to use.
+    no_text
+        Why the model generates no text, or nothing.
 
     Raises
     ------
@@ -42,7 +44,13 @@ class Templates:
     """
 
     def __init__(
-        self, model: Model, *, chat_format: str | None, chat_template: StrPath | None, name: str | None
+        self,
+        model: Model,
+        *,
+        chat_format: str | None,
+        chat_template: StrPath | None,
+        name: str | None,
+        no_text: str = "",
     ) -> None:
         given = [
             key
@@ -56,6 +64,7 @@ class Templates:
         if len(given) > 1:
             raise TypeError(f"{' and '.join(given)} each say which template to use; give one of them")
         self._model = model
+        self._no_text = no_text
         self._tokens = _special_tokens(model)
         self._named: dict[str, ChatTemplate] = {}
         self._chosen: ChatTemplate | None = None
@@ -113,7 +122,9 @@ class Templates:
             source = self._model.metadata.get(_KEY)
             if not source:
                 raise ChatTemplateError(
-                    "the model has no chat template: say which format it was trained on, "
+                    f"the model has no chat template: {self._no_text}"
+                    if self._no_text
+                    else "the model has no chat template: say which format it was trained on, "
                     "Llama(…, chat_format='chatml') or Llama(…, chat_template=path), or continue a text of your own "
                     "with create_completion"
                 )

@@ -194,4 +194,8 @@ def find_starter(name: str) -> Starter:
     try:
         return _STARTERS[name]
     except KeyError:
-        raise ValueError(f"there is no starter model {name!r}; there are {', '.join(_STARTERS)}") from None
+        from difflib import get_close_matches
+
+        close = get_close_matches(name.lower(), _STARTERS, n=1) if isinstance(name, str) else []
+        meant = f"; did you mean {close[0]!r}?" if close else ""
+        raise ValueError(f"there is no starter model {name!r}; there are {', '.join(_STARTERS)}{meant}") from None

@@ -76,6 +76,8 @@ class Source:
             raise CommandError(f"{path}: there is no such file.")
         if path is not None and path.is_dir():
             raise CommandError(f"{path} is a folder: name a file.")
+        if path is not None and path.is_file() and _is_model(path):
+            raise CommandError(f"{path} is a model, not a file of texts: give it with --model.")
         if self.kind in ("parquet", "arrow"):
             require_arrow()
 
@@ -213,6 +215,11 @@ class Source:
             yield
         except pyarrow.ArrowException as error:
             raise CommandError(f"{self.name} can't be read as {self.kind}: {error}") from None
+
+
+def _is_model(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(4) == b"GGUF"
 
 
 def require_arrow() -> None:
