@@ -334,6 +334,18 @@ def test_the_context_grows_with_the_longest_text(open_embedding: Callable[..., E
     np.testing.assert_allclose(vectors[1], embedding.embed("c"), atol=1e-5)
 
 
+def test_equal_calls_give_equal_vectors_whatever_was_computed_before(
+    open_embedding: Callable[..., Embedding], model_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # batches as large as may be, as with many threads
+    monkeypatch.setattr("llamacy.generate.embed.engine.best_tokens", lambda *_: 1e6)
+    embedding = open_embedding(models.write_bert(model_dir / "long-context.gguf", n_ctx_train=2048))
+    texts = [[number % 26 + 5] * (number + 20) for number in range(60)]
+    before = embedding.embed(texts)
+    embedding.embed([7] * 1500)
+    np.testing.assert_array_equal(embedding.embed(texts), before)
+
+
 def test_what_it_is_can_be_read(embedding: Embedding) -> None:
     assert (embedding.n_embd, embedding.n_ctx(), embedding.pooling_type) == (32, 64, PoolingType.MEAN)
     assert "n_ctx=64 n_embd=32 pooling_type=MEAN" in repr(embedding)

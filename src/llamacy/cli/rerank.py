@@ -114,7 +114,7 @@ def _rank(arguments: argparse.Namespace, model: Path) -> None:
     with _engine(arguments, model) as engine:
         total = source.count() if show.is_shown else None
         with show.bar("rerank", total, unit=" rows") as bar:
-            for rows in portions(source.rows()):
+            for rows in portions(source.rows(), engine.model):
                 numbers = range(n_done, n_done + len(rows))
                 scores = _scores(engine, arguments, arguments.query, [row.texts[0] for row in rows], numbers)
                 # Of equal scores the earlier document is the better one; fields are never compared.
@@ -153,7 +153,7 @@ def _score_pairs(arguments: argparse.Namespace, model: Path) -> None:
     with ExitStack() as stack:
         job = stack.enter_context(RowJob(arguments, "rerank", model, fields, "score", options))
         engine = stack.enter_context(_engine(arguments, model))
-        with job.progress() as portions:
+        with job.progress(engine.model) as portions:
             job.begin(())
             for rows in portions:
                 scores = np.empty(len(rows), np.float32)

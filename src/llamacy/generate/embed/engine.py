@@ -98,7 +98,8 @@ class EmbeddingEngine:
         if model.is_recurrent or model.is_hybrid:
             self._n_texts = 1  # llama.cpp computes their sequences one after the other, and each takes much memory
         wanted = [self._params.pop(name, None) for name in ("n_batch", "n_ubatch")]
-        self._n_wanted = min((n for n in wanted if n), default=None)
+        usual = _GPU_TOKENS if on_gpu(model) else _CPU_TOKENS
+        self._n_usual = min((n for n in wanted if n), default=usual)
         self._aborted = False
         self._running = False
         self._cancellation: Cancellation | None = None
@@ -276,7 +277,8 @@ class EmbeddingEngine:
         """Return the chosen texts in the order in which they are computed, and where in it each batch ends."""
         order, ends = plan_packs(
             array("i", map(lengths.__getitem__, chosen)),
-            max_tokens=self.context.n_batch if self._n_wanted is None else min(self._n_wanted, self.context.n_batch),
+            # not what a context that has grown would take: equal calls then share texts out alike
+            max_tokens=self._n_usual,
             max_texts=self._n_texts,
             best_tokens=best_tokens(
                 self.model, self.context.n_threads_batch, self.context.params.values["flash_attn_type"]
@@ -324,7 +326,7 @@ class EmbeddingEngine:
 
     def _make_context(self, n_tokens: int, *, whole: bool) -> Context:
         """Make a context for batches of the usual size and a text of so many tokens; in one micro-batch on request."""
-        n_least = n_batch = self._n_wanted or (_GPU_TOKENS if on_gpu(self.model) else _CPU_TOKENS)
+        n_least = n_batch = self._n_usual
         while n_batch < n_tokens:
             n_batch *= 2
         n_batch = max(n_least, min(n_batch, self.n_most))
