@@ -221,15 +221,19 @@ def test_a_window_ends_at_so_many_tokens_too(embedding: Embedding, monkeypatch: 
 
 
 @pytest.mark.parametrize(
-    ("normalize", "order"), [(True, 2), ("l2", 2), (2, 2), ("l1", 1), (1.0, 1), ("max_abs", np.inf), (3, 3), (0.5, 0.5)]
-)
+    ("normalize", "order"),
+    [
+        (True, 2), (np.True_, 2), ("l2", 2), (2, 2), (np.float32(2), 2), ("l1", 1), (1.0, 1), (np.int64(1), 1),
+        ("max_abs", np.inf), (3, 3), (0.5, 0.5),
+    ],
+)  # fmt: skip
 def test_vectors_are_normalised_as_asked(embedding: Embedding, normalize: Any, order: float) -> None:
     raw = embedding.embed(TEXTS, normalize=False).astype(np.float64)
     want = raw / np.linalg.norm(raw, ord=order, axis=1, keepdims=True)
     np.testing.assert_allclose(embedding.embed(TEXTS, normalize=normalize), want, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("normalize", [False, None, "none", -1])
+@pytest.mark.parametrize("normalize", [False, np.False_, None, "none", -1])
 def test_vectors_are_left_alone_on_request(embedding: Embedding, bert_path: Path, normalize: Any) -> None:
     np.testing.assert_allclose(embedding.embed(TEXTS, normalize=normalize), alone(bert_path, TEXTS), atol=1e-5)
 

@@ -189,6 +189,8 @@ def _scores(
     except (LlamacyError, ValueError) as error:
         text = one_line(error)
         renamed = re.sub(r"^document (\d+)\b", lambda match: f"document {numbers[int(match[1])]}", text)
+        if arguments.query_field is not None and not renamed.startswith("document "):
+            renamed = f"row {numbers[0]}: {renamed}"
         raise ValueError(renamed) from error
     scores = [0.0] * len(documents)
     for one in ranked:
