@@ -101,11 +101,12 @@ def _check_ranking(arguments: argparse.Namespace) -> None:
 
 
 def _rank(arguments: argparse.Namespace, model: Path) -> None:
-    from llamacy.cli.rows.job import input_path, portions
+    from llamacy.cli.rows.job import check_target, input_path, portions
     from llamacy.cli.rows.reading import Source
     from llamacy.cli.rows.writing import check_kept, json_start
     from llamacy.starter.progress import Progress
 
+    check_target(arguments.output, input_path(arguments))
     source = Source(input_path(arguments), arguments.input_format, [arguments.field], arguments.keep)
     check_kept(arguments.keep, "score")
     show = Progress(not arguments.quiet)

@@ -63,8 +63,7 @@ class RowJob:
         target: Path | None = arguments.output
         if target is None and (arguments.resume or arguments.force):
             raise CommandError("--resume and --force are for a file: name it with -o.")
-        if target is not None and path is not None and target.exists() and path.exists() and target.samefile(path):
-            raise CommandError(f"{target} is the input too: name another file.")
+        check_target(target, path)
         self._source = Source(path, arguments.input_format, fields, arguments.keep)
         kind = output_format(target, arguments.output_format)
         self._show = Progress(not arguments.quiet)
@@ -134,6 +133,12 @@ def input_path(arguments: argparse.Namespace) -> Path | None:
     """Return the file to read, or None for standard input."""
     path: Path | None = arguments.input
     return None if path is None or str(path) == "-" else path
+
+
+def check_target(target: Path | None, source: Path | None) -> None:
+    """Refuse to replace what is read, whatever options say."""
+    if target is not None and source is not None and target.exists() and source.exists() and target.samefile(source):
+        raise CommandError(f"{target} is the input too: name another file.")
 
 
 def portions(rows: Iterator[Row], model: Model) -> Iterator[list[Row]]:
