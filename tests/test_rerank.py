@@ -528,6 +528,15 @@ def test_head_without_labels_gets_names(make, folder, bert):
     assert make(path).classify("a").label == "LABEL_0"
 
 
+def test_labels_of_one_name_are_told_apart(make, folder, three):
+    path = rewrite(folder / "twice.gguf", three, {"bert.classifier.output_labels": strings("x", "y", "x")})
+    row = rows_by_hand(three, [[CLS, *bert_tokens("the cat"), SEP]])[0]
+    made = make(path).classify("the cat", softmax=False)
+    np.testing.assert_allclose([made.scores[name] for name in ("LABEL_0", "y", "LABEL_2")], row, atol=1e-5)
+    with pytest.raises(ValueError, match="no label 'x'"):
+        make(path).rerank("q", ["d"], label="x")
+
+
 def test_text_to_classify_that_is_too_long(make, three):
     with pytest.raises(ContextLengthError, match=r"text 1 .*64"):
         make(three).classify(["a", "b" * 90])
