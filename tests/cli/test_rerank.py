@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +136,19 @@ def test_input_is_not_overwritten(run: Run, rank_path: Path, tmp_path: Path, mod
         done = rerank(run, rank_path, str(source), *mode, "-o", str(target), "--force", check=False)
         assert "is the input too" in one_error_line(done)
     assert source.read_text() == '{"q": "a", "text": "b"}\n'
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="limits are those of POSIX")
+def test_ranking_that_can_not_be_written_leaves_nothing(run: Run, rank_path: Path, tmp_path: Path) -> None:
+    import resource
+
+    target = tmp_path / "best.jsonl"
+    done = rerank(
+        run, rank_path, "--query", "a", "-o", str(target), input=b"b\n" * 2000, check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000)),
+    )  # fmt: skip
+    assert one_error_line(done) == f"{target}: File too large"
+    assert [path.name for path in tmp_path.iterdir() if path.name != "cache"] == []
 
 
 @pytest.mark.parametrize(

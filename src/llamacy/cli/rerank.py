@@ -132,9 +132,11 @@ def _rank(arguments: argparse.Namespace, model: Path) -> None:
             sys.stdout.buffer.write(line.encode("utf-8", "surrogatepass"))
         sys.stdout.buffer.flush()
         return
+    from llamacy.cli.rows.part import naming_errors
     from llamacy.core._replace import replacing
 
-    with replacing(arguments.output) as temporary, Path(temporary).open("wb") as file:
+    output = arguments.output
+    with replacing(output) as temporary, naming_errors(output), Path(temporary).open("wb") as file:
         file.writelines(line.encode("utf-8", "surrogatepass") for line in lines)
 
 

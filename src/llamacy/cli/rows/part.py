@@ -153,7 +153,7 @@ class PartFile:
     def write(self, data: bytes | memoryview, rows: Iterable[Row] = ()) -> None:
         """Append the bytes of some rows; now and then what was written becomes safe."""
         done = self._done.plus(rows, len(data))
-        with self._named_errors():
+        with naming_errors(self.path):
             self._file.write(data)
         # One assignment, so that an interruption finds either all of it done or nothing.
         self._done = done
@@ -162,7 +162,7 @@ class PartFile:
 
     def sync(self) -> None:
         """Make what was written so far safe: a later run goes on from here."""
-        with self._named_errors():
+        with naming_errors(self.path):
             self._file.flush()
             os.fsync(self._file.fileno())
         done = self._done
@@ -182,7 +182,7 @@ class PartFile:
     @contextmanager
     def finished(self) -> Iterator[IO[bytes]]:
         """Give the whole file for last changes; after the block it has its name."""
-        with self._named_errors():
+        with naming_errors(self.path):
             yield self._file
             self._file.flush()
             os.fsync(self._file.fileno())
@@ -214,15 +214,6 @@ class PartFile:
         file.truncate(n_bytes)
         file.seek(0, os.SEEK_END)
         return file
-
-    @contextmanager
-    def _named_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            # What goes wrong with a file that is open, such as a full disk, has no name.
-            error.filename = error.filename or str(self.path)
-            raise
 
     def _check_target(self, was_killed: bool) -> None:
         if self.target.is_dir():
@@ -274,6 +265,16 @@ class PartFile:
         with suppress(OSError):
             self._lock_path.unlink()
         self._lock.__exit__(None, None, None)
+
+
+@contextmanager
+def naming_errors(path: Path) -> Iterator[None]:
+    """Let errors name the file: what goes wrong with one that is open, such as a full disk, has no name."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
 
 
 def file_digest(path: Path) -> str:
