@@ -206,7 +206,7 @@ def test_name_without_any_adapter_is_refused(make_llama):
         make_llama()("x", lora={"french": 1.0})
 
 
-@pytest.mark.parametrize("scale", [float("nan"), float("inf"), 1e39, -1e39])
+@pytest.mark.parametrize("scale", [float("nan"), float("inf"), 1e39, -1e39, 10**400])
 def test_scale_that_is_no_finite_float_is_refused(llama, paths, scale):
     for call in (
         lambda: llama("x", lora={"french": scale}),
@@ -236,6 +236,7 @@ def test_list_of_dicts_and_the_name_that_forks_have_for_it_are_taken(llama, path
     [
         "french", ["french"], [("french", 1.0)], 1, {"french": "1"}, {"french": True}, [{}], [{"scale": 1.0}],
         [{"name": "french", "weight": 1.0}], [{"name": "french", "scale": None}], iter([{"name": "french"}]),
+        [{"name": ["french"]}], [{"name": 1}],
     ],
 )  # fmt: skip
 def test_lora_that_is_no_mapping_to_numbers_is_refused(llama, lora):
@@ -537,6 +538,7 @@ def test_control_vector_and_adapter_go_together(llama, paths, vector_path):
         (np.zeros(64), {}),
         (np.zeros((1, 64)), {"scale": float("inf")}),
         (np.zeros((1, 64)), {"scale": "1"}),
+        (np.zeros((1, 64)), {"scale": 10**400}),
         (np.zeros((1, 64)), {"layers": (1, 2)}),
     ],
 )
@@ -547,6 +549,24 @@ def test_control_vector_that_is_wrong_is_refused_and_changes_nothing(make_llama,
     with pytest.raises(AdapterError):
         llama.set_control_vector(vector, **options)
     np.testing.assert_allclose(row_of(llama)[0], expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("vector", "options", "message"),
+    [
+        ({}, {}, "is a GGUF file, a ControlVector, or numbers of shape"),
+        (object(), {}, "is a GGUF file, a ControlVector, or numbers of shape"),
+        ([["a"]], {}, "is a GGUF file, a ControlVector, or numbers of shape"),
+        ([[1.0], [1.0, 2.0]], {}, "is a GGUF file, a ControlVector, or numbers of shape"),
+        *(
+            (np.zeros((1, 64)), {"layers": layers}, "layers must be the first and the last layer")
+            for layers in (1, (1,), (1, 1, 1), "11", (1.0, 1.0), (None, 1), (True, True), {})
+        ),
+    ],
+)
+def test_control_vector_of_another_type_is_told(make_llama, vector, options, message):
+    with pytest.raises(TypeError, match=message):
+        make_llama().set_control_vector(vector, **options)
 
 
 def test_control_vector_is_not_changed_under_a_stream(make_llama, vector_path):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import re
 from collections.abc import Callable
 from typing import Any
@@ -178,6 +180,44 @@ def test_option_that_loading_has_not_leads_to_the_one_meant(name: str, hint: str
     with pytest.raises(TypeError) as raised:
         Llama(data("llama.gguf"), **{name: 1})
     assert str(raised.value) == f"there is no option {name!r}; {hint}"
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("normalize_embeddings", "did you mean 'normalize'?"),
+        ("show_progress_bar", "did you mean 'progress'?"),
+        ("prompt_name", "did you mean 'prompt'?"),
+        ("convert_to_numpy", "embed() returns a NumPy array"),
+        ("batch_size", _OPTION_ADVICE["batch_size"]),
+        ("normalise", "did you mean 'normalize'?"),
+        ("n_batch", "'n_batch' is given when the model is loaded, as Llama(n_batch=…)"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("kind", "method"),
+    [(Llama, "embed"), (Llama, "aembed"), (Embedding, "embed"), (Embedding, "aembed"), (Embedding, "embed_batches")],
+)
+def test_option_that_embedding_has_not_leads_to_the_one_meant(
+    kind: Any, method: str, bert_path: Any, closing: Callable[[Any], Any], name: str, hint: str
+) -> None:
+    model = closing(kind(bert_path, n_threads=1, n_threads_batch=1))
+    with pytest.raises(TypeError) as raised:
+        made = getattr(model, method)(["a"], **{name: True})
+        asyncio.run(made)
+    assert str(raised.value) == f"there is no option {name!r}; {hint}"
+
+
+@pytest.mark.parametrize("name", ["normalize_embeddings", "show_progress_bar", "prompt_name"])
+def test_option_of_embedding_is_none_of_loading(bert_path: Any, name: str) -> None:
+    with pytest.raises(TypeError, match=r"'(normalize|progress|prompt)' is an option of requests, as embed$"):
+        Embedding(bert_path, **{name: True})
+
+
+def test_methods_with_hints_keep_their_signatures() -> None:
+    for method in (Embedding.embed, Embedding.embed_batches, Embedding.create_embedding, Llama.embed):
+        assert "normalize" in inspect.signature(method).parameters
+        assert method.__doc__
 
 
 @pytest.mark.parametrize("kind", [Llama, Embedding])

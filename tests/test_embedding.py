@@ -221,15 +221,19 @@ def test_a_window_ends_at_so_many_tokens_too(embedding: Embedding, monkeypatch: 
 
 
 @pytest.mark.parametrize(
-    ("normalize", "order"), [(True, 2), ("l2", 2), (2, 2), ("l1", 1), (1.0, 1), ("max_abs", np.inf), (3, 3), (0.5, 0.5)]
-)
+    ("normalize", "order"),
+    [
+        (True, 2), (np.True_, 2), ("l2", 2), (2, 2), (np.float32(2), 2), ("l1", 1), (1.0, 1), (np.int64(1), 1),
+        ("max_abs", np.inf), (3, 3), (0.5, 0.5),
+    ],
+)  # fmt: skip
 def test_vectors_are_normalised_as_asked(embedding: Embedding, normalize: Any, order: float) -> None:
     raw = embedding.embed(TEXTS, normalize=False).astype(np.float64)
     want = raw / np.linalg.norm(raw, ord=order, axis=1, keepdims=True)
     np.testing.assert_allclose(embedding.embed(TEXTS, normalize=normalize), want, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("normalize", [False, None, "none", -1])
+@pytest.mark.parametrize("normalize", [False, np.False_, None, "none", -1])
 def test_vectors_are_left_alone_on_request(embedding: Embedding, bert_path: Path, normalize: Any) -> None:
     np.testing.assert_allclose(embedding.embed(TEXTS, normalize=normalize), alone(bert_path, TEXTS), atol=1e-5)
 
@@ -332,6 +336,18 @@ def test_the_context_grows_with_the_longest_text(open_embedding: Callable[..., E
     assert embedding.context.n_batch >= len(embedding.tokenize("a b " * 80))
     assert embedding.n_threads_batch == 2
     np.testing.assert_allclose(vectors[1], embedding.embed("c"), atol=1e-5)
+
+
+def test_equal_calls_give_equal_vectors_whatever_was_computed_before(
+    open_embedding: Callable[..., Embedding], model_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # batches as large as may be, as with many threads
+    monkeypatch.setattr("llamacy.generate.embed.engine.best_tokens", lambda *_: 1e6)
+    embedding = open_embedding(models.write_bert(model_dir / "long-context.gguf", n_ctx_train=2048))
+    texts = [[number % 26 + 5] * (number + 20) for number in range(60)]
+    before = embedding.embed(texts)
+    embedding.embed([7] * 1500)
+    np.testing.assert_array_equal(embedding.embed(texts), before)
 
 
 def test_what_it_is_can_be_read(embedding: Embedding) -> None:

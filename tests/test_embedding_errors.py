@@ -11,7 +11,15 @@ import pytest
 
 from llamacy import Embedding
 from llamacy.core.model import Model
-from llamacy.errors import ClosedError, ContextCreateError, ContextLengthError, OutputError, PoolingError, TokenizeError
+from llamacy.errors import (
+    AdapterError,
+    ClosedError,
+    ContextCreateError,
+    ContextLengthError,
+    OutputError,
+    PoolingError,
+    TokenizeError,
+)
 from tests.helpers import data, models
 
 THREADS = {"n_threads": 1, "n_threads_batch": 1}
@@ -30,9 +38,23 @@ def test_a_text_that_is_too_long_is_refused_before_anything_is_computed(embeddin
     assert embedding.context.epoch == epoch
 
 
-def test_one_text_is_no_source_of_batches(embedding: Embedding) -> None:
-    with pytest.raises(TypeError, match="several texts, not 'abc'"):
-        embedding.embed_batches("abc")
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("abc", "several texts, not 'abc'"),
+        (b"abc", "several texts, not b'abc'"),
+        ([5, 6], r"several texts, not \[5, 6\]"),
+        (np.array([5, 6]), "several texts, not array"),
+        ({"a": 1}, "give a list, not a dict"),
+        ({"a"}, "give a list, not a set"),
+        (None, "several of these, not None"),
+    ],
+)
+def test_one_text_and_what_has_no_order_are_no_source_of_batches(
+    embedding: Embedding, given: Any, message: str
+) -> None:
+    with pytest.raises(TypeError, match=message):
+        embedding.embed_batches(given)
 
 
 def test_in_batches_the_index_counts_from_the_first_text(embedding: Embedding, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,6 +80,9 @@ def test_in_batches_the_index_counts_from_the_first_text(embedding: Embedding, m
         ([[1, 2**40]], ValueError, "text 0: a token id must be from 0"),
         ([[]], ValueError, "text 0: the prompt has no tokens"),
         (["b", "a\ud800"], TokenizeError, "text 1: the text has a lone surrogate"),
+        (bytearray(b"abc"), TypeError, "text 0: tokens must be ids"),
+        (memoryview(b"abc"), TypeError, "text 0: tokens must be ids"),
+        (["a", memoryview(b"abc")], TypeError, "text 1: tokens must be ids"),
         (np.zeros((2, 3)), TypeError, "text 0"),
     ],
 )
@@ -74,6 +99,7 @@ def test_what_is_no_text_is_refused(embedding: Embedding, given: Any, error: typ
         ({"normalize": float("nan")}, ValueError, "is no norm"),
         ({"normalize": "L3"}, ValueError, "one of 'none', 'l2', 'l1', 'max_abs'"),
         ({"normalize": []}, TypeError, "the name of a norm"),
+        ({"normalize": 10**400}, TypeError, "a number or the name of a norm"),
         ({"dimensions": 0}, ValueError, "dimensions must be from 1"),
         ({"dimensions": 33}, ValueError, "more than the 32"),
         ({"dimensions": 2.0}, TypeError, "dimensions must be an int"),
@@ -81,7 +107,9 @@ def test_what_is_no_text_is_refused(embedding: Embedding, given: Any, error: typ
         ({"prompt": "dokument"}, ValueError, "did you mean 'document'"),
         ({"prompt": "passage"}, ValueError, "no prompt named 'passage'; names are 'query', 'document'\\. A prefix"),
         ({"prompt": 3}, TypeError, "prompt is a prefix"),
-        ({"separator": "\n"}, TypeError, "separator"),
+        ({"prompt": "a\ud800: "}, ValueError, "prompt has a lone surrogate at index 1"),
+        ({"separator": "\n"}, TypeError, "there is no option 'separator'"),
+        ({"lora": {"x": 1}}, AdapterError, "there is no adapter 'x'"),
     ],
 )
 def test_a_wrong_option_is_refused(
@@ -162,6 +190,20 @@ def test_a_model_that_was_closed_is_told(bert_path: Path) -> None:
         model.close()
         with pytest.raises(ClosedError):
             embedding.embed("a")
+
+
+@pytest.mark.parametrize("name", ["embed", "embed_batches", "create_embedding", "classify"])
+def test_an_adapter_that_there_is_not_is_told_without_any_text(
+    closing: Callable[[Any], Any], rank_path: Path, name: str
+) -> None:
+    def texts() -> Any:
+        pytest.fail("nothing is read")
+        yield
+
+    method = getattr(closing(Embedding(rank_path, **THREADS)), name)
+    for given in ([], texts()):
+        with pytest.raises(AdapterError, match="there is no adapter 'x'"):
+            method(given, lora={"x": 1.0})
 
 
 def test_it_goes_on_after_an_error(embedding: Embedding) -> None:

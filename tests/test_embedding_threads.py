@@ -140,6 +140,25 @@ def test_a_task_that_is_cancelled_while_it_waits_computes_nothing(slow: Embeddin
     asyncio.run(main())
 
 
+def test_a_task_that_is_cancelled_while_its_texts_are_read_reads_no_more(embedding: Embedding) -> None:
+    reading = threading.Event()
+
+    def endless() -> Iterator[str]:
+        while True:
+            reading.set()
+            yield "a"
+
+    async def main() -> Any:
+        task = asyncio.create_task(embedding.aembed(endless()))
+        await asyncio.to_thread(reading.wait)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return await embedding.aembed("a b")
+
+    assert asyncio.run(main()).shape == (embedding.n_embd,)
+
+
 def test_between_two_windows_other_calls_may_run(embedding: Embedding, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("llamacy.generate.embed.engine._WINDOW_TEXTS", 2)
     batches: Iterator[Any] = embedding.embed_batches(["a", "b", "c"])

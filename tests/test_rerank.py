@@ -11,7 +11,7 @@ from llamacy import Embedding
 from llamacy.core.batch import Batch
 from llamacy.core.context import Context
 from llamacy.core.model import Model
-from llamacy.errors import ContextLengthError, DecodeError, PoolingError
+from llamacy.errors import AdapterError, ContextLengthError, DecodeError, PoolingError, TokenizeError
 from llamacy.types import PoolingType
 from tests.helpers import BOS, MASK, data, models, toy_tokens
 from tests.helpers.compute import EXACT
@@ -429,6 +429,10 @@ def test_head_without_its_last_layer_is_refused(make, folder, bert):
         (["q"], ["a"], {}),
         ("q", ["a"], {"top_n": 1.5}),
         ("q", ["a"], {"top_n": True}),
+        ("q", {"a": 1}, {}),
+        ("q", {"a", "b"}, {}),
+        ("q", [{"text": "a"}], {}),
+        ("q", ["a"], {"template": 5}),
     ],
 )
 def test_other_types_are_refused(make, bert, query, documents, options):
@@ -440,6 +444,33 @@ def test_other_types_are_refused(make, bert, query, documents, options):
 def test_top_n_below_one_is_refused(make, bert, top_n):
     with pytest.raises(ValueError, match="top_n"):
         make(bert).rerank("q", ["a"], top_n=top_n)
+
+
+@pytest.mark.parametrize(
+    ("query", "documents", "template", "name"),
+    [
+        ("q\ud800", ["a"], None, "query has a lone surrogate at index 1"),
+        ("q", ["a", "\udfff"], None, "document 1 has a lone surrogate at index 0"),
+        ("q", ["a", "\udfff"], "{query} {document}", "document 1 has a lone surrogate at index 0"),
+        ("q", ["a"], "\ud800{query}{document}", "template has a lone surrogate at index 0"),
+    ],
+)
+def test_text_that_is_no_unicode_is_named(make, bert, query, documents, template, name):
+    with pytest.raises(TokenizeError, match=name):
+        make(bert).rerank(query, documents, template=template)
+
+
+def test_pair_of_nothing_is_named(make, bert):
+    reranker = make(bert)
+    with pytest.raises(ValueError, match="document 1 and the query are empty"):
+        reranker.rerank("", ["a", ""], template="{query}{document}")
+    assert len(reranker.rerank("", ["a", ""])) == 2
+
+
+def test_adapter_that_there_is_not_is_told_without_documents(make, bert):
+    for method in (make(bert).rerank, make(bert).create_rerank):
+        with pytest.raises(AdapterError, match="there is no adapter 'x'"):
+            method("q", [], lora={"x": 1.0})
 
 
 def test_decode_that_fails_raises(make, bert, monkeypatch):
@@ -495,6 +526,15 @@ def test_probabilities_of_the_model_are_left_alone(make, qwen):
 def test_head_without_labels_gets_names(make, folder, bert):
     path = rewrite(folder / "unnamed.gguf", bert, {"bert.classifier.output_labels": None})
     assert make(path).classify("a").label == "LABEL_0"
+
+
+def test_labels_of_one_name_are_told_apart(make, folder, three):
+    path = rewrite(folder / "twice.gguf", three, {"bert.classifier.output_labels": strings("x", "y", "x")})
+    row = rows_by_hand(three, [[CLS, *bert_tokens("the cat"), SEP]])[0]
+    made = make(path).classify("the cat", softmax=False)
+    np.testing.assert_allclose([made.scores[name] for name in ("LABEL_0", "y", "LABEL_2")], row, atol=1e-5)
+    with pytest.raises(ValueError, match="no label 'x'"):
+        make(path).rerank("q", ["d"], label="x")
 
 
 def test_text_to_classify_that_is_too_long(make, three):

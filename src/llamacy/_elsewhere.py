@@ -93,6 +93,7 @@ _SETTINGS = {
     "clear_log_filters": _LOG,
     "reset_log_filters": _LOG,
     "set_seed": "give seed=… to the request, or to Llama",
+    "similarity": "a @ b.T are the cosines of vectors that embed(…, normalize=True) made",
     "verbose": "set the level of the logger 'llamacy' (logging), or give verbose=True when it is made",
 }
 
@@ -112,6 +113,9 @@ _OPTIONS = {
     "ngl": "n_gpu_layers",
     "num_gpu": "n_gpu_layers",
     "threads": "n_threads",
+    "normalize_embeddings": "normalize",
+    "show_progress_bar": "progress",
+    "prompt_name": "prompt",
 }
 
 _OF_SERVICE = "it is for OpenAI's own service and changes nothing about an answer; leave it out"
@@ -125,6 +129,8 @@ _OPTION_ADVICE = {
     "do_sample": "temperature=0 takes the most likely token",
     "numa": "call llamacy.core.backend.numa_init(strategy) before a model is loaded",
     "tokenizer": "the tokenizer is that of the model file",
+    "batch_size": "texts share batches by themselves; n_batch, given when the model is loaded, bounds them",
+    "convert_to_numpy": "embed() returns a NumPy array",
     "vocab_only": "llamacy.Model(path, vocab_only=True) loads the vocabulary alone",
     "enable_thinking": "give chat_template_kwargs={'enable_thinking': …} to a chat",
     "reasoning_effort": "give chat_template_kwargs={'reasoning_effort': …} to a chat",
@@ -215,11 +221,14 @@ def option_hint(name: str, known: Collection[str]) -> str:
 def _request_of(name: str) -> str | None:
     from llamacy.generate.arguments import RequestOptions
     from llamacy.generate.chat import ChatArguments
+    from llamacy.generate.embed.requests import EmbeddingRequest
     from llamacy.generate.options import SamplingOptions
 
     if name in {*SamplingOptions.names(), *RequestOptions.__dataclass_fields__, "max_tokens", "stop", "n"}:
         return "create_completion"
-    return "create_chat_completion" if name in ChatArguments.__dataclass_fields__ else None
+    if name in ChatArguments.__dataclass_fields__:
+        return "create_chat_completion"
+    return "embed" if name in {*EmbeddingRequest.__dataclass_fields__, "progress"} - {"engine"} else None
 
 
 def _model_options() -> set[str]:

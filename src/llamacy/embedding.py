@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from llamacy.generate.embed.engine import EmbeddingEngine
 from llamacy.generate.embed.prefixes import Prefixes
 from llamacy.generate.embed.requests import EmbeddingRequest
+from llamacy.generate.embed.texts import is_single
+from llamacy.generate.names import hinting
 from llamacy.generate.native_log import log_to_stderr
 from llamacy.generate.rank.model import RankingModel
 
@@ -121,6 +123,7 @@ class Embedding(RankingModel):
 
     # vectors
 
+    @hinting
     def embed(
         self,
         input: Text | Iterable[Text],  # noqa: A002
@@ -184,6 +187,7 @@ class Embedding(RankingModel):
         vectors = request.embed(input, progress=progress)
         return (vectors, request.n_tokens) if return_count else vectors
 
+    @hinting
     def embed_batches(
         self,
         texts: Iterable[Text],
@@ -220,10 +224,11 @@ class Embedding(RankingModel):
 
         Thread safety: between two steps other calls may run.
         """
-        if isinstance(texts, str):  # each of its characters would be a text
+        if is_single(texts):  # each of its characters or tokens would be a text
             raise TypeError(f"texts must be several texts, not {texts!r:.80}")
         return self._request(normalize, truncate, prompt, dimensions, lora).batches(texts, progress=progress)
 
+    @hinting
     def create_embedding(
         self,
         input: Text | Iterable[Text],  # noqa: A002

@@ -81,6 +81,13 @@ def test_json_fields_are_kept(run: Run, bert_path: Path, expected: Any, records:
     np.testing.assert_allclose([row["embedding"] for row in rows], expected, atol=ROUNDING)
 
 
+def test_fields_that_are_no_numbers_are_null_in_json(run: Run, bert_path: Path, tmp_path: Path) -> None:
+    rows = b'{"text": "a", "k": NaN}\n{"text": "b", "k": {"x": [1.5, -Infinity, 1e999, "NaN"]}}\n'
+    done = embed(run, bert_path, "--input-format", "jsonl", "--keep", "k", "-q", input=rows)
+    kept = [json.loads(line, parse_constant=pytest.fail)["k"] for line in done.stdout.splitlines()]
+    assert kept == [None, {"x": [1.5, None, None, "NaN"]}]
+
+
 def test_json_strings_and_blank_lines_are_read(run: Run, bert_path: Path, expected: Any) -> None:
     done = embed(run, bert_path, "-q", "--input-format", "jsonl", input=b'"a b c"\n\n{"text": ""}\n')
     rows = [json.loads(line)["embedding"] for line in done.stdout.splitlines()]
@@ -156,16 +163,16 @@ def test_pooling_and_prefix(run: Run, bert_path: Path) -> None:
 
 
 def test_text_that_is_too_long_is_named_by_its_number(run: Run, bert_path: Path, tmp_path: Path) -> None:
-    long = b"a\n" * 40 + b"b " * 100 + b"\n"
+    long = b"a\n" * 4000 + b"b " * 100 + b"\n"
     target = str(tmp_path / "out.npy")
     done = embed(run, bert_path, "-q", "-o", target, input=long, check=False)
     message = one_error_line(done)
-    assert message.startswith("text 40 has 102 tokens, but at most 64")
+    assert message.startswith("text 4000 has 102 tokens, but at most 64")
     assert "--truncate" in message
     # What was computed before is not lost: it goes on with the option that the message names.
     assert (tmp_path / "out.npy.part").exists()
     embed(run, bert_path, "-q", "-o", target, "--resume", "--truncate", input=long)
-    assert np.load(target).shape == (41, N_EMBD)
+    assert np.load(target).shape == (4001, N_EMBD)
 
 
 @pytest.mark.parametrize(
@@ -237,7 +244,7 @@ def test_missing_pyarrow_is_one_line(run: Run, bert_path: Path, tmp_path: Path) 
 
 # interruptions
 
-N_ROWS = 6000
+N_ROWS = 10_000
 # they come again every 70 rows
 MANY = ["a b c d e"[: number % 10] + " é" * (number % 7) for number in range(70)]
 
@@ -325,6 +332,23 @@ def read_vectors(path: Path, kind: str) -> Any:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are those of POSIX")
+@pytest.mark.parametrize("kind", ["npy", "jsonl"])
+def test_interrupted_run_ends_with_the_bytes_of_one_that_was_not(
+    run: Run, bert_path: Path, tmp_path: Path, kind: str
+) -> None:
+    # all texts differ, so that the digits of each depend on which are computed beside it
+    rows = (" ".join(" abcdefghij"[int(digit) + 1] for digit in str(number)) for number in range(1, N_ROWS))
+    source = tmp_path / "distinct.txt"
+    source.write_text("\n".join(rows), encoding="utf-8")
+    whole, target = tmp_path / f"whole.{kind}", tmp_path / f"out.{kind}"
+    embed(run, bert_path, str(source), "-o", str(whole), "-q", "-t", "1")
+    interrupted(bert_path, source, target, signal.SIGINT)
+    assert not target.exists()
+    embed(run, bert_path, str(source), "-o", str(target), "--resume", "-q", "-t", "1")
+    assert target.read_bytes() == whole.read_bytes()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals are those of POSIX")
 def test_resume_refuses_what_is_not_the_same(
     run: Run, bert_path: Path, micro_path: Path, many: Path, tmp_path: Path
 ) -> None:
@@ -362,12 +386,58 @@ def test_resume_refuses_what_is_not_the_same(
 def test_resume_damaged_record_is_one_line(run: Run, bert_path: Path, lines: Path, tmp_path: Path) -> None:
     target = tmp_path / "out.npy"
     (tmp_path / "out.npy.part").write_bytes(b"")
-    for content in (b"{", b"[]", b'{"version": 99}', b"\xff", b"[" * 100_000):
+    good = {"version": 1, "n_rows": 0, "n_bytes": 0, "texts": "", "facts": {}}
+    wrong = [("n_rows", None), ("n_rows", -1), ("n_bytes", True), ("texts", [1]), ("facts", None), ("facts", [])]
+    contents = [json.dumps({**good, name: value}).encode() for name, value in wrong]
+    for content in (b"{", b"[]", b'{"version": 99}', b"\xff", b"[" * 100_000, *contents):
         (tmp_path / "out.npy.part.json").write_bytes(content)
         done = embed(run, bert_path, str(lines), "-o", str(target), "--resume", "-q", check=False)
         assert "is damaged or of another version" in one_error_line(done)
     embed(run, bert_path, str(lines), "-o", str(target), "--force", "-q")
     assert np.load(target).shape == (len(TEXTS), N_EMBD)
+
+
+@pytest.mark.parametrize("kind", ["npy", "jsonl", "parquet"])
+@pytest.mark.parametrize("resume", [(), ("--resume",)])
+def test_part_file_of_somebody_else_is_left_alone(
+    run: Run, bert_path: Path, lines: Path, tmp_path: Path, kind: str, resume: tuple[str, ...]
+) -> None:
+    if kind == "parquet":
+        pytest.importorskip("pyarrow")
+    target, part = tmp_path / f"out.{kind}", tmp_path / f"out.{kind}.part"
+    part.write_bytes(b"precious")
+    command = (str(lines), "-o", str(target), "-q", *resume)
+    assert "nothing says that llamacy wrote it" in one_error_line(embed(run, bert_path, *command, check=False))
+    assert part.read_bytes() == b"precious"
+    # one of a run that was killed at once has the lock of that run beside it
+    (tmp_path / f".out.{kind}.lock").touch()
+    embed(run, bert_path, *command)
+    assert target.exists()
+    assert not part.exists()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="limits are those of POSIX")
+@pytest.mark.parametrize("kind", ["npy", "jsonl"])
+def test_file_that_can_not_grow_keeps_the_rows_that_are_safe(
+    run: Run, bert_path: Path, many: Path, vectors_of_many: Any, tmp_path: Path, kind: str
+) -> None:
+    import resource
+
+    target, part = tmp_path / f"out.{kind}", tmp_path / f"out.{kind}.part"
+    most = 6000 * (4 * N_EMBD if kind == "npy" else 500)
+    command = (str(many), "-o", str(target), *(() if kind == "npy" else ("--keep", "id")))
+    done = embed(
+        run, bert_path, *command, check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (most, most)),
+    )  # fmt: skip
+    assert done.returncode == 1
+    n_safe = json.loads((tmp_path / f"out.{kind}.part.json").read_text())["n_rows"]
+    said = done.stderr.decode().splitlines()
+    assert said[-1] == f"llamacy: error: {part}: File too large"
+    assert said[-2].startswith(f"llamacy: {n_safe} rows are safe in {part}")
+    assert n_safe > 0
+    embed(run, bert_path, *command, "-q", "--resume")
+    np.testing.assert_allclose(read_vectors(target, kind), vectors_of_many, atol=ROUNDING)
 
 
 def test_resume_of_nothing_begins(run: Run, bert_path: Path, lines: Path, tmp_path: Path) -> None:

@@ -32,6 +32,8 @@ def one_line(error: BaseException) -> str:
     """Return what an exception says, as one line and without the native log."""
     if isinstance(error, OSError) and error.strerror:
         text = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    elif isinstance(error, UnicodeError):  # its first argument is the encoding
+        text = str(error)
     else:
         text = str(error.args[0]) if error.args else ""
     return " ".join(text.split()) or type(error).__name__

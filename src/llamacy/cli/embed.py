@@ -106,7 +106,7 @@ def run(arguments: argparse.Namespace) -> int:
         stack.enter_context(_text_numbers(job))
         stack.enter_context(options_named(_OPTIONS))
         engine = stack.enter_context(_engine(arguments, model))
-        with job.progress() as portions:
+        with job.progress(engine.model) as portions:
             job.begin((arguments.dimensions or engine.n_embd,))
             for rows in portions:
                 vectors = engine.embed(

@@ -102,11 +102,12 @@ def _check_ranking(arguments: argparse.Namespace) -> None:
 
 
 def _rank(arguments: argparse.Namespace, model: Path) -> None:
-    from llamacy.cli.rows.job import input_path, portions
+    from llamacy.cli.rows.job import check_target, input_path, portions
     from llamacy.cli.rows.reading import Source
     from llamacy.cli.rows.writing import check_kept, json_start
     from llamacy.starter.progress import Progress
 
+    check_target(arguments.output, input_path(arguments))
     source = Source(input_path(arguments), arguments.input_format, [arguments.field], arguments.keep)
     check_kept(arguments.keep, "score")
     show = Progress(not arguments.quiet)
@@ -115,7 +116,7 @@ def _rank(arguments: argparse.Namespace, model: Path) -> None:
     with _engine(arguments, model) as engine:
         total = source.count() if show.is_shown else None
         with show.bar("rerank", total, unit=" rows") as bar:
-            for rows in portions(source.rows()):
+            for rows in portions(source.rows(), engine.model):
                 numbers = range(n_done, n_done + len(rows))
                 scores = _scores(engine, arguments, arguments.query, [row.texts[0] for row in rows], numbers)
                 # Of equal scores the earlier document is the better one; fields are never compared.
@@ -132,9 +133,11 @@ def _rank(arguments: argparse.Namespace, model: Path) -> None:
             sys.stdout.buffer.write(line.encode("utf-8", "surrogatepass"))
         sys.stdout.buffer.flush()
         return
+    from llamacy.cli.rows.part import naming_errors
     from llamacy.core._replace import replacing
 
-    with replacing(arguments.output) as temporary, Path(temporary).open("wb") as file:
+    output = arguments.output
+    with replacing(output) as temporary, naming_errors(output), Path(temporary).open("wb") as file:
         file.writelines(line.encode("utf-8", "surrogatepass") for line in lines)
 
 
@@ -154,7 +157,7 @@ def _score_pairs(arguments: argparse.Namespace, model: Path) -> None:
     with ExitStack() as stack:
         job = stack.enter_context(RowJob(arguments, "rerank", model, fields, "score", options))
         engine = stack.enter_context(_engine(arguments, model))
-        with job.progress() as portions:
+        with job.progress(engine.model) as portions:
             job.begin(())
             for rows in portions:
                 scores = np.empty(len(rows), np.float32)
@@ -190,6 +193,8 @@ def _scores(
     except (LlamacyError, ValueError) as error:
         text = one_line(error)
         renamed = re.sub(r"^document (\d+)\b", lambda match: f"document {numbers[int(match[1])]}", text)
+        if arguments.query_field is not None and not renamed.startswith("document "):
+            renamed = f"row {numbers[0]}: {renamed}"
         raise ValueError(renamed) from error
     scores = [0.0] * len(documents)
     for one in ranked:

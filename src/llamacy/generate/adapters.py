@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import os
+import sys
 import threading
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import index
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -253,10 +254,10 @@ def checked_scale(name: str, scale: Any) -> float:
     """
     if isinstance(scale, bool) or not hasattr(scale, "__float__"):
         raise TypeError(f"the scale of {name!r} must be a number, not {scale!r:.80}")
-    number = float(scale)
-    if not -_MOST <= number <= _MOST:
-        raise AdapterError(f"the scale of {name!r} must be a finite number, not {scale}")
-    return number
+    # compared as it is, as a whole number may be too large for a float
+    if not -_MOST <= scale <= _MOST:
+        raise AdapterError(f"the scale of {name!r} must be a finite number, not {scale!r:.80}")
+    return float(scale)
 
 
 def _asked(lora: Any) -> Mapping[str, Any]:
@@ -273,7 +274,8 @@ def _asked(lora: Any) -> Mapping[str, Any]:
         return lora
     scales: dict[str, Any] = {}
     for item in lora if isinstance(lora, (list, tuple)) else [lora]:
-        if not isinstance(item, Mapping) or not {"name"} <= item.keys() <= {"name", "scale"}:
+        named = isinstance(item, Mapping) and {"name"} <= item.keys() <= {"name", "scale"}
+        if not named or not isinstance(item["name"], str):
             raise TypeError(
                 f"lora must be a mapping of names to scales, or a list of dicts with name and scale, not {lora!r:.80}"
             )
@@ -314,9 +316,10 @@ def control_vector(source: Any, scale: float, layers: tuple[int, int] | None) ->
     AdapterError, TypeError, ValueError
         As for `ControlVector`.
     """
-    if isinstance(scale, bool) or not hasattr(scale, "__float__") or not math.isfinite(scale):
+    most = sys.float_info.max
+    if isinstance(scale, bool) or not hasattr(scale, "__float__") or not -most <= scale <= most:
         raise AdapterError(f"the scale of a control vector must be a finite number, not {scale!r:.80}")
-    first, last = (1, None) if layers is None else layers
+    first, last = (1, None) if layers is None else _first_and_last(layers)
     if isinstance(source, ControlVector) and layers is None:
         first, last = source.il_start, source.il_end
     if isinstance(source, (str, bytes, os.PathLike)):
@@ -324,9 +327,22 @@ def control_vector(source: Any, scale: float, layers: tuple[int, int] | None) ->
     import numpy as np
 
     # in float64, as a scale may bring what is too large for float32 back into its range
-    rows = np.asarray(source, np.float64) * float(scale)
+    try:
+        rows = np.asarray(source, np.float64) * float(scale)
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            "a control vector is a GGUF file, a ControlVector, or numbers of shape (n_layers, n_embd), not "
+            f"{source!r:.80}: {error}"
+        ) from None
     with np.errstate(over="ignore"):  # the infinity that it gives is refused
         return ControlVector(np.ascontiguousarray(rows, np.float32), first, last)
+
+
+def _first_and_last(layers: Any) -> tuple[int, int | None]:
+    pair = tuple(layers) if isinstance(layers, Iterable) and not isinstance(layers, (str, bytes)) else ()
+    if len(pair) != 2 or any(isinstance(layer, bool) or not hasattr(layer, "__index__") for layer in pair):
+        raise TypeError(f"layers must be the first and the last layer, as (1, 20), not {layers!r:.80}")
+    return index(pair[0]), index(pair[1])
 
 
 def _name_of(source: Any) -> str:

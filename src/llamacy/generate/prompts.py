@@ -45,7 +45,7 @@ def checked_tokens(vocab: Vocab, tokens: Sequence[int]) -> array[int]:
     TypeError, ValueError
         There are none, or one is no id of the model.
     """
-    if isinstance(tokens, (str, bytes, bytearray)):
+    if isinstance(tokens, (str, bytes, bytearray)) or (isinstance(tokens, memoryview) and tokens.itemsize == 1):
         raise TypeError("tokens must be ids; convert text with tokenize() first")
     try:
         ids = array("i", tokens)

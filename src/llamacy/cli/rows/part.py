@@ -13,7 +13,7 @@ import math
 import os
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, NamedTuple
@@ -80,16 +80,18 @@ class PartFile:
         self._may_begin = may_begin
         self._resume, self._force = resume, force
         self._synced_at = -math.inf
+        self._n_safe = 0
         self._done = _Done(0, 0, hashlib.blake2b(digest_size=16))
         self._found: dict[str, Any] | None = None
 
     def __enter__(self) -> PartFile:
         if not self.target.parent.is_dir():
             raise CommandError(f"{self.target.parent}: there is no such folder.")
+        was_killed = self._lock_path.exists()
         self._lock = file_lock(self._lock_path, self._in_use)
         self._lock.__enter__()
         try:
-            self._check_target()
+            self._check_target(was_killed)
             self._found = self._read_record() if self._resume and not self._force else None
             self._file = self._open()
         except BaseException:
@@ -100,9 +102,12 @@ class PartFile:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         try:
             if not self._file.closed:
-                if self._done.n_rows:
-                    self.sync()
-                self._file.close()
+                # Where the disk is full this fails once more; what is told is why the run ended.
+                with suppress(OSError) if error is not None else nullcontext():
+                    if self._done.n_rows:
+                        self.sync()
+                with suppress(OSError) if error is not None else nullcontext():
+                    self._file.close()
                 if not self._done.n_rows and self._found is None:
                     self.path.unlink()
         finally:
@@ -112,6 +117,11 @@ class PartFile:
     def n_rows(self) -> int:
         """Rows that were written."""
         return self._done.n_rows
+
+    @property
+    def n_safe(self) -> int:
+        """Rows that a later run need not compute again."""
+        return self._n_safe
 
     @property
     def is_resumed(self) -> bool:
@@ -138,11 +148,13 @@ class PartFile:
                 "input, or --force to begin again."
             )
         self._done, self._found = done, None
+        self._n_safe = done.n_rows
 
     def write(self, data: bytes | memoryview, rows: Iterable[Row] = ()) -> None:
         """Append the bytes of some rows; now and then what was written becomes safe."""
         done = self._done.plus(rows, len(data))
-        self._file.write(data)
+        with naming_errors(self.path):
+            self._file.write(data)
         # One assignment, so that an interruption finds either all of it done or nothing.
         self._done = done
         if done.n_rows and time.monotonic() - self._synced_at > _SYNC_S:
@@ -150,8 +162,9 @@ class PartFile:
 
     def sync(self) -> None:
         """Make what was written so far safe: a later run goes on from here."""
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        with naming_errors(self.path):
+            self._file.flush()
+            os.fsync(self._file.fileno())
         done = self._done
         record = {
             "version": _VERSION,
@@ -164,14 +177,16 @@ class PartFile:
         temporary.write_text(json.dumps(record, ensure_ascii=False), encoding="utf-8")
         temporary.replace(self._record)
         self._synced_at = time.monotonic()
+        self._n_safe = done.n_rows
 
     @contextmanager
     def finished(self) -> Iterator[IO[bytes]]:
         """Give the whole file for last changes; after the block it has its name."""
-        yield self._file
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        self._file.close()
+        with naming_errors(self.path):
+            yield self._file
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self._file.close()
         self.path.replace(self.target)
         self._record.unlink(missing_ok=True)
 
@@ -200,7 +215,7 @@ class PartFile:
         file.seek(0, os.SEEK_END)
         return file
 
-    def _check_target(self) -> None:
+    def _check_target(self, was_killed: bool) -> None:
         if self.target.is_dir():
             raise CommandError(f"{self.target} is a folder: name the file to write.")
         if self.target.exists() and not self.target.is_file():
@@ -213,6 +228,11 @@ class PartFile:
             )
         if self.target.exists():
             raise CommandError(f"{self.target} is there already: --force replaces it.")
+        # A run of llamacy that was killed before it had a record leaves its lock.
+        if self.path.exists() and self.path.stat().st_size and not self._record.exists() and not was_killed:
+            raise CommandError(
+                f"{self.path} is there, but nothing says that llamacy wrote it: move it away, or --force replaces it."
+            )
 
     def _read_record(self) -> dict[str, Any] | None:
         try:
@@ -221,10 +241,11 @@ class PartFile:
             return None
         except (ValueError, RecursionError):
             found = None
-        if not isinstance(found, dict) or found.get("version") != _VERSION or not self.path.is_file():
+        if not _is_record(found) or not self.path.is_file():
             raise CommandError(f"{self._record} is damaged or of another version: --force begins again.")
         self._check_facts(found)
-        return found
+        made: dict[str, Any] = found
+        return made
 
     def _check_facts(self, found: dict[str, Any]) -> None:
         before = found["facts"]
@@ -246,6 +267,16 @@ class PartFile:
         self._lock.__exit__(None, None, None)
 
 
+@contextmanager
+def naming_errors(path: Path) -> Iterator[None]:
+    """Let errors name the file: what goes wrong with one that is open, such as a full disk, has no name."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
+
+
 def file_digest(path: Path) -> str:
     """Return a digest of a file's size and of blocks all over it, fast however large the file is."""
     digest = hashlib.blake2b(digest_size=16)
@@ -256,6 +287,16 @@ def file_digest(path: Path) -> str:
             file.seek(max(size - _BLOCK, 0) * number // (_N_BLOCKS - 1))
             digest.update(file.read(_BLOCK))
     return digest.hexdigest()
+
+
+def _is_record(found: Any) -> bool:
+    return (
+        isinstance(found, dict)
+        and found.get("version") == _VERSION
+        and all(type(found.get(name)) is int and found[name] >= 0 for name in ("n_rows", "n_bytes"))
+        and isinstance(found.get("texts"), str)
+        and isinstance(found.get("facts"), dict)
+    )
 
 
 def _shown(value: Any) -> str:

@@ -248,8 +248,21 @@ def check_kept(keep: Sequence[str], name: str) -> None:
 
 
 def json_start(index: int, kept: dict[str, Any]) -> str:
-    """Return a JSON object of a row without its end, for values to follow."""
-    return json.dumps({"index": index, **kept}, ensure_ascii=False, default=_plain)[:-1]
+    """Return a JSON object of a row without its end, for values to follow; JSON has null for what is no number."""
+    row = {"index": index, **kept}
+    try:
+        text = json.dumps(row, ensure_ascii=False, allow_nan=False, default=_plain)
+    except ValueError:
+        text = json.dumps(_finite(row), ensure_ascii=False, allow_nan=False, default=_plain)
+    return text[:-1]
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {name: _finite(item) for name, item in value.items()}
+    return [_finite(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def _numbers(value: Any) -> str:

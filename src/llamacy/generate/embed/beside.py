@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from llamacy.errors import ClosedError
 from llamacy.generate.loaded import LoadedModel
+from llamacy.generate.names import hinting
 
 if TYPE_CHECKING:
     from llamacy.core.context import Context
@@ -60,6 +61,7 @@ class EmbeddingBeside(LoadedModel):
         engine = self._embedding
         return [*super()._works(), *([] if engine is None else [(engine.lock, lambda: engine.running)])]
 
+    @hinting
     def embed(
         self,
         input: Text | Iterable[Text],  # noqa: A002
@@ -106,6 +108,7 @@ class EmbeddingBeside(LoadedModel):
         vectors = request.embed(input, progress=progress)
         return (vectors, request.n_tokens) if return_count else vectors
 
+    @hinting
     def create_embedding(
         self,
         input: Text | Iterable[Text],  # noqa: A002

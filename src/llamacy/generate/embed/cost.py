@@ -28,6 +28,11 @@ def on_gpu(model: Model) -> bool:
     return any(device.type in (DeviceType.GPU, DeviceType.IGPU) for device in model.devices)
 
 
+def token_seconds(model: Model) -> float:
+    """Return about how long one thread of a CPU computes a token."""
+    return 12 * max(model.n_layer, 1) * max(model.n_embd, 1) ** 2 * _MULTIPLICATION
+
+
 def best_tokens(model: Model, n_threads: int, flash_attn: FlashAttnType) -> float:
     """Return how many tokens a batch of many short texts has best.
 
@@ -35,8 +40,7 @@ def best_tokens(model: Model, n_threads: int, flash_attn: FlashAttnType) -> floa
     """
     if on_gpu(model):
         return _GPU_TOKENS
-    n_layer, n_embd = max(model.n_layer, 1), max(model.n_embd, 1)
-    token = 12 * n_layer * n_embd**2 * _MULTIPLICATION
-    start = _START_TOKENS * token + _START_LAYER * n_layer
+    n_layer = max(model.n_layer, 1)
+    start = _START_TOKENS * token_seconds(model) + _START_LAYER * n_layer
     pair = (_PLAIN_PAIR if flash_attn == FlashAttnType.DISABLED else _FLASH_PAIR) * n_layer * max(model.n_head, 1)
     return math.sqrt(start * max(n_threads, 1) / pair)

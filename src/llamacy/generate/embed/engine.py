@@ -276,7 +276,8 @@ class EmbeddingEngine:
         """Return the chosen texts in the order in which they are computed, and where in it each batch ends."""
         order, ends = plan_packs(
             array("i", map(lengths.__getitem__, chosen)),
-            max_tokens=self.context.n_batch if self._n_wanted is None else min(self._n_wanted, self.context.n_batch),
+            # not what a context takes that an earlier call made larger: equal calls share texts out alike
+            max_tokens=self._n_wanted or self._batch_size(max(lengths)),
             max_texts=self._n_texts,
             best_tokens=best_tokens(
                 self.model, self.context.n_threads_batch, self.context.params.values["flash_attn_type"]
@@ -324,22 +325,26 @@ class EmbeddingEngine:
 
     def _make_context(self, n_tokens: int, *, whole: bool) -> Context:
         """Make a context for batches of the usual size and a text of so many tokens; in one micro-batch on request."""
-        n_least = n_batch = self._n_wanted or (_GPU_TOKENS if on_gpu(self.model) else _CPU_TOKENS)
-        while n_batch < n_tokens:
-            n_batch *= 2
-        n_batch = max(n_least, min(n_batch, self.n_most))
-        # llama.cpp plans its memory for batches that all sequences have an equal part of
-        n_batch = -(-n_batch // self._n_texts) * self._n_texts
+        n_batch, n_least = self._batch_size(n_tokens), self._batch_size(1)
         return Context(
             self.model,
             n_ctx=n_batch,
             n_batch=n_batch,
-            n_ubatch=n_batch if whole else min(n_batch, -(-n_least // self._n_texts) * self._n_texts),
+            n_ubatch=n_batch if whole else n_least,
             n_seq_max=self._n_texts,
             kv_unified=True,
             embeddings=True,
             **self._params,
         )
+
+    def _batch_size(self, n_tokens: int) -> int:
+        """Return the most tokens of a batch when a text has so many: the usual number, doubled until it fits."""
+        n_least = n_batch = self._n_wanted or (_GPU_TOKENS if on_gpu(self.model) else _CPU_TOKENS)
+        while n_batch < n_tokens:
+            n_batch *= 2
+        n_batch = max(n_least, min(n_batch, self.n_most))
+        # llama.cpp plans its memory for batches that all sequences have an equal part of
+        return -(-n_batch // self._n_texts) * self._n_texts
 
 
 def _checked(params: dict[str, Any]) -> dict[str, Any]:

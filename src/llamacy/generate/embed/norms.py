@@ -18,6 +18,8 @@ def norm_power(normalize: Normalization) -> float | None:
     TypeError, ValueError
         There is no such norm.
     """
+    if getattr(getattr(normalize, "dtype", None), "kind", None) == "b":
+        normalize = bool(normalize)  # NumPy's True is not the number 1
     if normalize is None or normalize is False:
         return None
     if normalize is True:
@@ -29,7 +31,7 @@ def norm_power(normalize: Normalization) -> float | None:
         return _NAMES[normalize]
     try:
         power = float(normalize)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise TypeError(f"normalize is True, False, a number or the name of a norm, not {normalize!r:.80}") from None
     if power == -1:
         return None  # llama.cpp's number for it

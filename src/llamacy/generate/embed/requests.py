@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from llamacy.core.vectors import normalize_rows
+from llamacy.errors import DecodeAbortedError
 from llamacy.generate.arguments import checked_count
+from llamacy.generate.cancellation import current
 from llamacy.generate.embed.norms import Normalization, norm_power
 from llamacy.generate.embed.prefixes import Prefixes
 from llamacy.generate.embed.progress import texts_bar
@@ -41,7 +43,7 @@ class EmbeddingRequest:
 
     Raises
     ------
-    TypeError, ValueError
+    AdapterError, TypeError, ValueError
         An option is wrong.
     """
 
@@ -65,8 +67,10 @@ class EmbeddingRequest:
                 raise ValueError("dimensions can't be given: the model puts out scores, not vectors")
             if self.dimensions > engine.width:
                 raise ValueError(f"dimensions={self.dimensions} is more than the {engine.width} that the model has")
+        vocab = engine.model.vocab
+        engine.adapters(self.lora)  # one that there is not is told before texts are read, and without any
         self._tokens = TextTokens(
-            engine.model.vocab, engine.n_most, prefix=self.prefixes.text(self.prompt), truncate=self.truncate
+            vocab, engine.n_most, prefix=self.prefixes.text(self.prompt), truncate=self.truncate
         ).tokens
 
     def embed(self, given: Any, *, progress: bool = False) -> Any:
@@ -78,7 +82,12 @@ class EmbeddingRequest:
     def several(self, texts: Iterable[Any], *, progress: bool = False) -> Any:
         """Return the vectors of texts; all are converted before the first one is computed."""
         # until here nothing was computed, so a text that is too long costs nothing
-        tokens = [self._tokens(text, index) for index, text in enumerate(texts)]
+        cancellation = current.get()
+        tokens = []
+        for index, text in enumerate(texts):
+            if cancellation is not None and cancellation.cancelled:
+                raise DecodeAbortedError("the texts were not computed: their task was cancelled", status=2)
+            tokens.append(self._tokens(text, index))
         self.n_tokens += sum(map(len, tokens))
         with texts_bar(progress, len(tokens)) as done:
             return self._finished(self.engine.run(tokens, done=done, lora=self.lora))

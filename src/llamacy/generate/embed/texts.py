@@ -56,13 +56,23 @@ class TextTokens:
         Text that is put before each; not before tokens.
     truncate
         Cut what is too long at its end.
+
+    Raises
+    ------
+    ValueError
+        The prefix is no Unicode.
     """
 
     def __init__(self, vocab: Vocab, n_most: int, *, prefix: str = "", truncate: bool = False) -> None:
         self._vocab = vocab
         self._n_most = n_most
         self._prefix = prefix
-        self._prefix_bytes = prefix.encode()
+        try:
+            self._prefix_bytes = prefix.encode()
+        except UnicodeEncodeError as error:
+            raise ValueError(
+                f"prompt has a lone surrogate at index {error.start}, which is no character: {prefix!r:.80}"
+            ) from None
         self._truncate = truncate
         self._ends = _end_tokens(vocab)
 

@@ -36,7 +36,7 @@ class Head:
     Attributes
     ----------
     labels
-        One for each number; those that the file doesn't name are called ``LABEL_0`` and so on.
+        One for each number; those that the file doesn't name, or names twice, are called ``LABEL_0`` and so on.
     normalized
         Whether the numbers are probabilities already.
 
@@ -53,7 +53,9 @@ class Head:
                 f"{pooling.name.lower()!r}: its vectors are compared by their cosine, see embed()"
             )
         named = model.cls_labels or (None,) * width
-        self.labels = tuple(label or f"LABEL_{index}" for index, label in enumerate(named))
+        self.labels = tuple(
+            label if label and named.count(label) == 1 else f"LABEL_{index}" for index, label in enumerate(named)
+        )
         self.normalized = model.architecture in _WITH_SOFTMAX
         if self.normalized and width == 1:
             raise PoolingError(

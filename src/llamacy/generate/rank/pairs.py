@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import re
 from array import array
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from llamacy.errors import ContextLengthError, PoolingError
+from llamacy.errors import ContextLengthError, PoolingError, TokenizeError
 from llamacy.types import VocabType
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class PairTokens:
     PoolingError
         The model has neither a template nor tokens to put between the two.
     TypeError, ValueError
-        The query is no text, or the template lacks a place.
+        The query or the template is no text, or the template lacks a place.
     TokenizeError
         The query can't be converted.
     """
@@ -55,9 +55,11 @@ class PairTokens:
     def __init__(
         self, model: Model, query: str, n_most: int, *, template: str | None = None, truncate: bool = False
     ) -> None:
-        if not isinstance(query, str):
-            raise TypeError(f"query must be a text, not {query!r:.80}")
-        template = model.chat_template("rerank") if template is None else template
+        _check_text("query", query)
+        if template is None:
+            template = model.chat_template("rerank")
+        else:
+            _check_text("template", template)
         self._n_most = n_most
         self._truncate = truncate
         layout = TokenLayout(model) if template is None else TemplateLayout(model, template)
@@ -72,12 +74,13 @@ class PairTokens:
         ------
         ContextLengthError
             There are too many, also without the document where it may be cut.
-        TokenizeError, TypeError
-            The document can't be converted, or is no text. The message names `index`.
+        TokenizeError, TypeError, ValueError
+            The document can't be converted, is no text, or leaves nothing to compute. The message names `index`.
         """
-        if not isinstance(document, str):
-            raise TypeError(f"document {index} must be a text, not {document!r:.80}")
+        _check_text(f"document {index}", document)
         tokens = self._pair(document)
+        if not tokens:
+            raise ValueError(f"document {index} and the query are empty, and the template puts nothing around them")
         if len(tokens) <= self._n_most:
             return tokens
         if not self._truncate:
@@ -198,6 +201,15 @@ class TemplateLayout:
 
     def _tokenize(self, text: str, *, special: bool) -> array[int]:
         return self._vocab.tokenize(text, add_special=False, parse_special=special)
+
+
+def _check_text(name: str, text: Any) -> None:
+    if not isinstance(text, str):
+        raise TypeError(f"{name} must be a text, not {text!r:.80}")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise TokenizeError(f"{name} has a lone surrogate at index {error.start}, which is no character") from None
 
 
 def _special(model: Model) -> re.Pattern[str]:

@@ -15,6 +15,9 @@ from llamacy.generate.rank.responses import Classification, RankedDocument, Rera
 if TYPE_CHECKING:
     from llamacy.generate.embed.engine import EmbeddingEngine
 
+# what has no order, or characters instead of documents
+_NO_DOCUMENTS = (str, bytes, Mapping, set, frozenset)
+
 
 class RerankRequest:
     """Documents to put in order.
@@ -35,7 +38,7 @@ class RerankRequest:
 
     Raises
     ------
-    ContextLengthError, PoolingError, TokenizeError, TypeError, ValueError
+    AdapterError, ContextLengthError, PoolingError, TokenizeError, TypeError, ValueError
         As there; nothing was computed.
     """
 
@@ -55,11 +58,12 @@ class RerankRequest:
         self._engine = engine
         self._head = Head(engine.model, engine.pooling, engine.width, "reranking")
         self._column = self._head.column(label)
-        if isinstance(documents, (str, bytes)) or not isinstance(documents, Iterable):
-            raise TypeError(f"documents must be several texts, not {documents!r:.80}")
+        if isinstance(documents, _NO_DOCUMENTS) or not isinstance(documents, Iterable):
+            raise TypeError(f"documents must be several texts in an order, as a list, not {documents!r:.80}")
         self._documents = list(documents)
         self._n = len(self._documents) if top_n is None else checked_count("top_n", top_n)
         self._probabilities = probabilities
+        engine.adapters(lora)  # one that there is not is told before pairs are made, and without any
         self._lora = lora
         pairs = PairTokens(engine.model, query, engine.n_most, template=template, truncate=truncate)
         self._pairs = [pairs.tokens(document, index) for index, document in enumerate(self._documents)]
@@ -89,6 +93,7 @@ def classify(
     """Return what a classifier says of one text or several; `llamacy.Embedding.classify` says more."""
     head = Head(engine.model, engine.pooling, engine.width, "classifying")
     tokens = TextTokens(engine.model.vocab, engine.n_most, truncate=truncate).tokens
+    engine.adapters(lora)
     single = is_single(texts)
     rows = engine.run([tokens(text, index) for index, text in enumerate([texts] if single else texts)], lora=lora)
     made = [_classification(head.labels, row) for row in (head.probabilities(rows) if softmax else rows).tolist()]
