@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from llamacy.core.text import TextAssembler
 from llamacy.errors import ChatTemplateError, ChatTemplateLimitError
-from llamacy.generate.arguments import RequestOptions, checked_count, checked_stop
+from llamacy.generate.arguments import RequestOptions, checked_count, checked_flag, checked_name, checked_stop
 from llamacy.generate.chat_writer import ChatWriter
 from llamacy.generate.complete import checked_logprobs
 from llamacy.generate.formats import format_grammar
@@ -82,6 +82,12 @@ class ChatArguments:
     logprobs: bool = False
     top_logprobs: int | None = None
 
+    def __post_init__(self) -> None:
+        for name in ("parallel_tool_calls", "add_generation_prompt", "continue_final_message"):
+            checked_flag(name, getattr(self, name))
+        if self.reasoning_format not in ("auto", "none"):
+            raise ValueError(f'reasoning_format must be "auto" or "none", not {self.reasoning_format!r:.50}')
+
 
 class ChatRequest:
     """A request for chat completions.
@@ -120,6 +126,7 @@ class ChatRequest:
     ) -> None:
         from llamacy.chat.tool_definitions import kept_tools
 
+        model_name = checked_name("model", model_name)
         checked_count("n", arguments.n)
         n_logprobs = _n_logprobs(arguments)
         legacy = arguments.functions is not None
