@@ -156,8 +156,10 @@ class ChatRequest:
             n_logprobs,
             spelled=markers,
         )
-        vocab = engine.vocab
-        self.run: Run = engine.run(jobs, lambda: TextAssembler(vocab, stops, spelled=markers), request.timeout_s)
+        vocab, matched = engine.vocab, engine.tokens_of(stops)
+        self.run: Run = engine.run(
+            jobs, lambda: TextAssembler(vocab, stops, spelled=markers, matched=matched), request.timeout_s
+        )
 
         def parser() -> OutputParser:
             return output.parser(

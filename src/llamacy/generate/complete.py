@@ -101,7 +101,8 @@ class TextRequest:
             )
             whole = isinstance(item, (str, bytes)) and len(kept) == len(tokens)
             echoes += [self._text(item if whole else kept) if echo else b""] * n_made
-        self.run: Run = engine.run(jobs, lambda: TextAssembler(vocab, stops), request.timeout_s)
+        matched = engine.tokens_of(stops)
+        self.run: Run = engine.run(jobs, lambda: TextAssembler(vocab, stops, matched=matched), request.timeout_s)
         self.writer = CompletionWriter(
             self.run,
             model_name or engine.model_name,

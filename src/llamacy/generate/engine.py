@@ -89,6 +89,8 @@ class Engine:
 
     def tokens_of(self, words: tuple[str, ...]) -> frozenset[int]:
         """Return the special tokens in some words; found out once for each tuple of them."""
+        if not words:
+            return frozenset()
         known = self._tokens_of.get(words)
         if known is None:
             if len(self._tokens_of) >= _MAX_WORDS:
