@@ -137,10 +137,10 @@ class ChatRequest:
         template = templates.template(for_tools=bool(tools))
         output = _output_format(template)
         self.prompt = _rendered(template, output, messages, tools, choice, arguments)
-        suffix = self.prompt[-_SUFFIX:]
+        suffix = obeyed = self.prompt[-_SUFFIX:]
         if arguments.continue_final_message:
-            suffix = _begun_thought(messages[-1], output) or suffix
-        grammar = _grammar(choice, template, output, arguments, request, suffix)
+            suffix, obeyed = _continued(messages[-1], output, suffix)
+        grammar = _grammar(choice, template, output, arguments, request, obeyed)
         # without tools and thinking there is nothing to tell apart
         parses = choice.enabled or bool(output.layout.words)
         markers = engine.tokens_of(output.markers) if parses else frozenset()
@@ -235,15 +235,21 @@ def _rendered(
         return render(described)
 
 
-def _begun_thought(message: Any, output: OutputFormat) -> str:
-    """Return the tag of thinking that a message, which the model goes on with, began and didn't end; else nothing."""
+def _continued(message: Any, output: OutputFormat, suffix: str) -> tuple[str, str]:
+    """Return what the end of the prompt is to the parser, and to the grammar, when the model goes on with a message.
+
+    Thinking that the message began and didn't end goes on. Where it has begun an answer, the model has thought.
+    """
     from llamacy.chat.messages import normalise_messages
 
     thinking = output.thinking
     content = normalise_messages([message])[0]["content"]
-    if thinking is None or not isinstance(content, str) or content.rfind(thinking.start) <= content.rfind(thinking.end):
-        return ""
-    return thinking.start
+    if thinking is None or not isinstance(content, str):
+        return suffix, suffix
+    if content.rfind(thinking.start) > content.rfind(thinking.end):
+        return thinking.start, thinking.start
+    is_answer = content.strip() and not suffix.endswith(output.syntax.openers)
+    return suffix, thinking.end if is_answer else suffix
 
 
 def _output_format(template: ChatTemplate) -> OutputFormat:
