@@ -109,6 +109,8 @@ class RequestOptions:
                 raise ValueError(f"timeout_s must be from 0, not {timeout_s}")
 
 
+# most choices of a prompt: each takes memory from the beginning
+MAX_CHOICES = 65_536
 _REQUEST = frozenset(field.name for field in fields(RequestOptions))
 _SAMPLING = frozenset(SamplingOptions.names())
 # as forks of llama-cpp-python spell them
@@ -204,6 +206,19 @@ def checked_name(name: str, value: Any) -> str | None:
     if value is not None and not isinstance(value, str):
         raise TypeError(f"{name} must be a text, not {value!r:.80}")
     return value
+
+
+def checked_choices(name: str, value: Any) -> int:
+    """Return a number of choices.
+
+    Raises
+    ------
+    TypeError, ValueError
+        It is no int, or out of range.
+    """
+    if checked_count(name, value) > MAX_CHOICES:
+        raise ValueError(f"{name} must be at most {MAX_CHOICES}, not {value}")
+    return int(value)
 
 
 def checked_count(name: str, value: Any, least: int = 1) -> int:

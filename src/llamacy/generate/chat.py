@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from llamacy.core.text import TextAssembler
 from llamacy.errors import ChatTemplateError, ChatTemplateLimitError
-from llamacy.generate.arguments import RequestOptions, checked_count, checked_flag, checked_name, checked_stop
+from llamacy.generate.arguments import RequestOptions, checked_choices, checked_flag, checked_name, checked_stop
 from llamacy.generate.chat_writer import ChatWriter
 from llamacy.generate.complete import checked_logprobs
 from llamacy.generate.formats import format_grammar
@@ -127,7 +127,7 @@ class ChatRequest:
         from llamacy.chat.tool_definitions import kept_tools
 
         model_name = checked_name("model", model_name)
-        checked_count("n", arguments.n)
+        checked_choices("n", arguments.n)
         n_logprobs = _n_logprobs(arguments)
         legacy = arguments.functions is not None
         if legacy and arguments.tools is not None:

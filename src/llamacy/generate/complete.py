@@ -6,7 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from llamacy.core.text import TextAssembler
-from llamacy.generate.arguments import RequestOptions, checked_count, checked_flag, checked_name, checked_stop
+from llamacy.generate.arguments import (
+    RequestOptions,
+    checked_choices,
+    checked_count,
+    checked_flag,
+    checked_name,
+    checked_stop,
+)
 from llamacy.generate.completion import CompletionWriter
 from llamacy.generate.infill import infill_tokens
 from llamacy.generate.logprobs import LogprobWriter
@@ -75,8 +82,8 @@ class TextRequest:
     ) -> None:
         echo = checked_flag("echo", echo)
         model_name = checked_name("model", model_name)
-        checked_count("n", n)
-        n_made = n if best_of is None else checked_count("best_of", best_of)
+        checked_choices("n", n)
+        n_made = n if best_of is None else checked_choices("best_of", best_of)
         if n_made < n:
             raise ValueError(f"best_of ({best_of}) must be at least n ({n})")
         if logprobs is not None:
