@@ -99,6 +99,37 @@ def test_thinking_that_the_last_message_began_is_gone_on_with(make, stream, begu
     assert (message["content"], message.get("reasoning_content")) == (content, reasoning)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"tools": [PING], "tool_choice": "required"},
+        {"response_format": {"type": "json_object"}},
+        {"tools": [PING], "response_format": {"type": "json_object"}},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("begun", ["Well,", "<think>\nSo.\n</think>\n\nWell,"])
+def test_answer_that_was_begun_is_not_thought_about_again(make, options, begun):
+    llama = make("Qwen-Qwen2.5-7B-Instruct")
+    called = '<tool_call>\n{"name": "ping", "arguments": {}}\n</tool_call>' if "tool_choice" in options else '{"a": 1}'
+    template = llama.chat_template.source + "{# <think> #}"
+    with Llama(llama.model, n_ctx=1024, n_threads=1, chat_template=template) as thinking:
+
+        def answer(text, chat, **more):
+            return only(
+                thinking.create_chat_completion(
+                    chat, logits_processor=scripted.writing(text), max_tokens=100, **options, **more
+                )
+            )
+
+        chat = [*ASKED, {"role": "assistant", "content": begun}]
+        message = answer(called, chat, continue_final_message=True)
+        assert message["content"] == called or [name for name, _ in calls_of(message)] == ["ping"]
+        with pytest.raises(GrammarError):
+            answer(f"<think>Hm.</think>{called}", chat, continue_final_message=True)
+        assert answer(f"<think>Hm.</think>{called}", ASKED)["reasoning_content"] == "Hm."
+
+
 def test_history_of_thinking_reaches_the_template(make):
     chat = [*ASKED, {"role": "assistant", "content": "", "reasoning_content": "Deep.", "tool_calls": None}]
     assert "Deep." in make("Qwen-Qwen3-0.6B").chat_prompt(chat)

@@ -172,6 +172,25 @@ def test_call_that_is_cut_off_is_told_as_far_as_it_came(hermes, stream):
     assert result["choices"][0]["finish_reason"] == "length"
 
 
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("stop", "arguments", "reason"),
+    [
+        (', "days', '{"city": "Rome"', "stop"),
+        ("}", '{"city": "Rome", "days": 2', "stop"),
+        ("\n</tool_call>", '{"city": "Rome", "days": 2}', "tool_calls"),
+    ],
+)
+def test_only_a_whole_call_at_the_end_is_the_reason(hermes, stream, stop, arguments, reason):
+    for text, n in [(CALL, 1), (f"{PINGED}\n{CALL}", 2)]:
+        if n == 2 and stop in PINGED:
+            continue
+        said = say(hermes, text, stream=stream, stop=stop)
+        function = only(said)["tool_calls"][n - 1]["function"]
+        assert function == {"name": "get_weather", "arguments": arguments}
+        assert (said["choices"][0]["finish_reason"], said["choices"][0]["stop_reason"]) == (reason, stop)
+
+
 @pytest.mark.parametrize(
     "parameters", [{}, {"parameters": None}, {"parameters": {}}, {"parameters": {"type": "object"}}], ids=str
 )

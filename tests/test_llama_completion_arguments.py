@@ -196,6 +196,45 @@ def test_usage_of_a_stream(llama, apart):
         llama("x", stream=True, stream_options={"other": 1})
 
 
+# most values of another type would turn a switch on, "false" among them
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        *((name, wrong) for name in ("echo", "stream", "cache_prompt", "truncate_prompt", "grammar_first")
+          for wrong in ("no", 1, [])),
+        *(("timeout_s", wrong) for wrong in ("1", True, [1])), ("model", 5), ("model", b"a"),
+        ("stream_options", "include_usage"), ("stream_options", 5), ("stop", b"a"), ("stop", bytearray(b"a")),
+    ],
+)  # fmt: skip
+def test_option_of_the_wrong_type_is_named_and_computes_nothing(llama, name, wrong):
+    epoch = llama.context.epoch
+    with pytest.raises(TypeError, match=f"{name} must be "):
+        llama(IDS, **{"stream_options": None, name: wrong})
+    assert llama.context.epoch == epoch
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["echo", "stream", "cache_prompt", "truncate_prompt", "grammar_first", "timeout_s", "model", "stream_options",
+     "grammar", "lora", "stop", "logprobs", "best_of", "suffix", "logits_processor", "stopping_criteria", "seed"],
+)  # fmt: skip
+def test_none_stands_for_the_default(llama, name):
+    expected = llama("the cat", max_tokens=4, top_k=1)
+    result = llama("the cat", max_tokens=4, top_k=1, **{name: None})
+    assert texts_of(result) == texts_of(expected)
+    assert result["model"] == expected["model"]
+    assert result["usage"]["prompt_tokens_details"]["cached_tokens"] == len(IDS) - 1
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [("context_shift", "no"), ("spm_infill", "no"), ("checkpoint_on_device", "no"), ("context_shift", 1)],
+)
+def test_switch_of_the_constructor_is_a_bool(name, wrong):
+    with pytest.raises(TypeError, match=f"{name} must be True or False"):
+        Llama(data("llama.gguf"), n_ctx=64, **ONE, **{name: wrong})
+
+
 def test_stream_options_without_a_stream_are_refused(llama):
     with pytest.raises(ValueError, match="stream=True"):
         llama("x", max_tokens=3, stream_options={"include_usage": True})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from llamacy.errors import InUseError
+from llamacy.generate.slots import Slots
 from llamacy.llama import Llama
 from tests.helpers import data, toy_tokens
 
@@ -171,3 +172,27 @@ def test_streams_of_two_models_interleave(make_llama):
     for at, stream in enumerate(streams):
         texts[at] += "".join(chunk["choices"][0]["text"] for chunk in stream)
     assert texts == expected
+
+
+@pytest.mark.parametrize("n_seq_max", [1, 3])
+def test_many_choices_are_not_all_looked_at_for_each_of_them(closing, monkeypatch, n_seq_max):
+    llama = closing(Llama(data("llama.gguf"), n_ctx=64, n_seq_max=n_seq_max, n_threads=1, n_threads_batch=1))
+    looked_at = []
+
+    def n_fitting(slots, jobs, right=Slots.n_fitting):
+        looked_at.append(len(jobs))
+        return right(slots, jobs)
+
+    monkeypatch.setattr(Slots, "n_fitting", n_fitting)
+    result = llama("a", n=200, max_tokens=1)
+    assert [choice["index"] for choice in result["choices"]] == list(range(200))
+    assert max(looked_at) <= n_seq_max
+
+
+@pytest.mark.parametrize("name", ["n", "best_of"])
+def test_more_choices_than_memory_is_for_are_refused(closing, name):
+    llama = closing(Llama(data("llama.gguf"), n_ctx=64, n_threads=1, chat_format="chatml"))
+    with pytest.raises(ValueError, match=f"{name} must be at most 65536, not 1000000000"):
+        llama("a", **{name: 10**9})
+    with pytest.raises(ValueError, match="n must be at most"):
+        llama.create_chat_completion([{"role": "user", "content": "a"}], n=10**9)

@@ -10,7 +10,7 @@ import pytest
 from llamacy.core.batch import Batch
 from llamacy.core.context import Context
 from llamacy.llama import Llama
-from tests.helpers import data, toy_tokens
+from tests.helpers import FIRST_BYTE, data, scripted, toy_tokens
 
 F32 = {"type_k": "f32", "type_v": "f32", "flash_attn_type": "disabled", "n_threads": 1, "n_threads_batch": 1}
 
@@ -211,6 +211,29 @@ def test_text_of_a_prompt_is_where_its_tokens_are_said_to_be(llama, smollm2):
             assert text[offset:].startswith(name), (name, offset)
         assert entries["text_offset"] == sorted(entries["text_offset"])
         assert n_prompt in entries["text_offset"], "the first generated token begins where the prompt ends"
+
+
+BROKEN = [
+    b"\xf0\x9f", b"\xf0\x9fa", b"a\xc3\xc3b", b"\xf0\x9f\x98\x80b", b"\xef\xbf\xbda", b"\xef\xbfa\xe2\x82",
+    b"\x80\x80a\xff\xc3\xa9", b"\xe2\x82\xf0\x9f\x98b",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("prompt", [None, b"a", b"a\xf0\x9f", b"\xe2\x82\xacb\xc3"])
+@pytest.mark.parametrize("written", BROKEN, ids=repr)
+def test_offsets_count_the_characters_that_broken_bytes_become(llama, prompt, written):
+    tokens = [FIRST_BYTE + byte for byte in written]
+    result = llama(
+        prompt or b"a", max_tokens=len(tokens), temperature=0, logprobs=1, echo=prompt is not None,
+        logits_processor=scripted.writing_tokens(tokens),
+    )  # fmt: skip
+    choice = result["choices"][0]
+    before = b"" if prompt is None else prompt
+    # the prompt is a text of its own
+    first = len(before.decode("utf-8", "replace"))
+    assert choice["text"] == before.decode("utf-8", "replace") + written.decode("utf-8", "replace")
+    expected = [first + len(written[: n + 1].decode("utf-8", "replace")) - 1 for n in range(len(written))]
+    assert choice["logprobs"]["text_offset"][-len(tokens) :] == expected
 
 
 def test_tokens_with_the_same_text_are_told_apart(llama):

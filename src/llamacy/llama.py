@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from llamacy.core.attempt import Attempt
 from llamacy.errors import InUseError
-from llamacy.generate.arguments import renamed, split_arguments
+from llamacy.generate.arguments import checked_flag, renamed, split_arguments
 from llamacy.generate.cache import CheckpointOptions
 from llamacy.generate.chat import ChatArguments, ChatRequest
 from llamacy.generate.complete import TextRequest, usage_apart
@@ -143,6 +143,7 @@ class Llama(StatefulModel, EmbeddingBeside):
             "ctx_checkpoints": ctx_checkpoints, "checkpoint_interval": checkpoint_interval,
             "checkpoint_on_device": checkpoint_on_device, "verbose": verbose, **params,
         }  # fmt: skip
+        checked_flag("spm_infill", spm_infill)
         checkpoints = CheckpointOptions(ctx_checkpoints, checkpoint_interval, checkpoint_on_device)
         if verbose:
             log_to_stderr()

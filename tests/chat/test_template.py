@@ -154,6 +154,15 @@ def test_message_that_can_not_be_continued_is_refused() -> None:
         render("x", USER, ANSWER, continue_final_message=True, add_generation_prompt=True)
 
 
+def test_message_with_calls_is_not_continued():
+    call = {"type": "function", "id": "1", "function": {"name": "f", "arguments": {}}}
+    source = "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls %}{{ c.id }}{% endfor %}{% endfor %}"
+    for content in ("", "Well"):
+        with pytest.raises(ChatTemplateError, match=r"messages\[1\] has tool calls"):
+            render(source, USER, {**ANSWER, "content": content, "tool_calls": [call]}, continue_final_message=True)
+    assert render(source, USER, {**ANSWER, "tool_calls": []}, continue_final_message=True).endswith(ANSWER["content"])
+
+
 def test_refusal_of_the_template_comes_out_with_its_text_and_line() -> None:
     with pytest.raises(ChatTemplateError) as raised:
         render("a\n\n{{ raise_exception('roles must alternate') }}")

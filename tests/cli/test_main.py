@@ -76,7 +76,7 @@ def test_version_is_that_of_the_package(run: Run) -> None:
         ["generate", "--temp", "nan"],
         ["generate", "--top-p", "1.5"],
         ["generate", "--see", "1"],
-        ["generate", "--seed", "4294967295"],
+        ["generate", "--seed", "4294967296"],
         ["tokenize", "--ids", "--json", "text"],
         ["quantize", "a.gguf"],
         ["quantize", "a.gguf", "b.gguf", "Q8_0", "--tensor-type", "nothing"],

@@ -173,6 +173,15 @@ def test_set_n_threads_is_read_back(make_model, make_context):
     assert (context.n_threads, context.n_threads_batch) == (2, 3)
 
 
+@pytest.mark.parametrize("wrong", [1.5, "2", True, None, 0, -1, 513, 2**40])
+def test_set_n_threads_takes_ints_in_range_only(make_model, make_context, wrong):
+    context = make_context(make_model())
+    for numbers in [(wrong,), (wrong, 1), *([] if wrong is None else [(1, wrong)])]:
+        with pytest.raises((TypeError, ValueError), match=r"n_threads(_batch)? must be"):
+            context.set_n_threads(*numbers)
+    assert (context.n_threads, context.n_threads_batch) == (1, 1)
+
+
 def test_params_are_rounded_as_llama_cpp_does(make_model, make_context):
     # n_ctx is padded to 256 per sequence (native facts); the effective numbers are what counts
     context = make_context(make_model(), n_ctx=250, n_batch=100, n_ubatch=16)

@@ -106,6 +106,44 @@ def test_feed_token_special_spells_special_tokens(vocab):
     assert TextAssembler(vocab).feed_token(1) == ""
 
 
+def spelled_text(tokens, spelling, stop):
+    """Cut a text with special tokens in it when, after a token, a stop string is there; then leave them out."""
+    for n in range(1, len(tokens) + 1):
+        whole = "".join(spelling[token] for token in tokens[:n])
+        found = [whole.find(text) for text in stop if text in whole]
+        if found:
+            kept, left = [], min(found)
+            for token in tokens[:n]:
+                kept.append("" if token in SPECIAL else spelling[token][:left])
+                left = max(left - len(spelling[token]), 0)
+            return "".join(kept), True
+    return "".join(spelling[token] for token in tokens if token not in SPECIAL), False
+
+
+SPECIAL = {1: "<s>", 2: "</s>"}
+PLAIN = {toy_tokens(letter, add_special=False)[1]: letter for letter in "ab<s>/"}
+
+
+@given(
+    st.lists(st.sampled_from([*SPECIAL, *PLAIN]), max_size=12),
+    st.lists(
+        st.lists(st.sampled_from(["<s>", "</s>", "a", "b", "s>", ">a"]), min_size=1, max_size=3).map("".join),
+        max_size=3,
+    ),
+)
+def test_stop_string_finds_special_tokens_that_leave_no_text(vocab, tokens, stop):
+    assembler = TextAssembler(vocab, stop, matched=SPECIAL)
+    text = "".join(assembler.feed_token(token) for token in tokens) + assembler.finish()
+    assert (text, assembler.stopped) == spelled_text(tokens, SPECIAL | PLAIN, stop)
+    assert assembler.n_out == assembler.n_in or assembler.stopped
+
+
+def test_special_tokens_are_found_only_where_that_is_asked_for(vocab):
+    assembler = TextAssembler(vocab, "</s>", matched=[1])
+    assert assembler.feed_token(2) == ""
+    assert not assembler.stopped
+
+
 def test_feed_token_out_of_the_vocabulary_raises(vocab):
     for token in (-1, 288, 2**31 - 1):
         with pytest.raises(TokenizeError):

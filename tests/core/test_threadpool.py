@@ -164,6 +164,57 @@ def test_close_of_attached_pool_raises(make_model: Any, make_context: Any) -> No
     pool.close()
 
 
+def test_pool_that_was_detached_is_closed_at_once_and_freed_when_nothing_points_to_it(
+    make_model: Any, make_context: Any
+) -> None:
+    before = live_handles()["threadpool"]
+    context = make_context(make_model("target.gguf"))
+    expected = decode(context)
+    with ThreadPool(1) as pool:
+        context.attach_threadpool(pool)
+        assert pool.n_attached == 1
+        decode(context)
+        context.detach_threadpool()
+        assert pool.n_attached == 0
+    assert pool.closed
+    with pytest.raises(ClosedError):
+        context.attach_threadpool(pool)
+    # llama.cpp pauses it in the next decode
+    assert live_handles()["threadpool"] == before + 1
+    np.testing.assert_array_equal(decode(context), expected)
+    assert live_handles()["threadpool"] == before
+
+
+def test_pool_that_was_detached_is_freed_with_the_context(make_model: Any, make_context: Any) -> None:
+    before = live_handles()["threadpool"]
+    context = make_context(make_model("target.gguf"))
+    pools = [ThreadPool(1), ThreadPool(1)]
+    context.attach_threadpool(*pools)
+    decode(context)
+    context.attach_threadpool(pools[1])
+    pools[0].close()
+    with pytest.raises(InUseError, match="1 context;"):
+        pools[1].close()
+    context.detach_threadpool()
+    pools[1].close()
+    context.close()
+    assert live_handles()["threadpool"] == before
+
+
+def test_pool_that_is_attached_again_stays_open(make_model: Any, make_context: Any, closing: Any) -> None:
+    context = make_context(make_model("target.gguf"))
+    pool = closing(ThreadPool(1))
+    for _ in range(3):
+        context.attach_threadpool(pool)
+        context.detach_threadpool()
+    context.attach_threadpool(pool)
+    decode(context)
+    with pytest.raises(InUseError):
+        pool.close()
+    decode(context)
+    context.close()
+
+
 def test_pool_outlives_its_name_while_attached(make_model: Any, make_context: Any) -> None:
     context = make_context(make_model("target.gguf"))
     context.attach_threadpool(ThreadPool(1))

@@ -31,7 +31,8 @@ def test_seed_is_drawn_once_per_options():
     options = SamplingOptions()
     assert options.drawn_seed == options.drawn_seed
     assert 0 <= options.drawn_seed < 2**32 - 1
-    assert len({SamplingOptions(seed=-1).drawn_seed for _ in range(8)}) > 1
+    for drawn in (None, -1, 2**32 - 1):  # the last one is llama.cpp's LLAMA_DEFAULT_SEED
+        assert len({SamplingOptions(seed=drawn).drawn_seed for _ in range(8)} - {2**32 - 1}) > 1
     assert SamplingOptions(seed=7).drawn_seed == 7
 
 
@@ -108,7 +109,7 @@ def test_unknown_option_raises(arguments, match):
         {"logit_bias": {"hello": 1.0}},
         {"logit_bias": [(5, 1.0, 2.0)]},
         {"seed": -2},
-        {"seed": 2**32 - 1},
+        {"seed": 2**32},
         {"min_keep": -1},
         {"min_tokens": -1},
         {"suppress_tokens": [-1]},

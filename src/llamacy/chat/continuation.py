@@ -16,8 +16,12 @@ def mark_final_message(chat: list[dict[str, Any]], source: str) -> str:
     Raises
     ------
     ChatTemplateError
-        The last message has no text that can be continued.
+        The last message has no text that can be continued, or its text is followed by tool calls.
     """
+    if chat[-1].get("tool_calls"):
+        raise ChatTemplateError(
+            f"continue_final_message: messages[{len(chat) - 1}] has tool calls, which can't be gone on with"
+        )
     content = chat[-1].get("content")
     if content is None or "content" not in source:
         raise ChatTemplateError(f"continue_final_message: messages[{len(chat) - 1}] has no content to continue")

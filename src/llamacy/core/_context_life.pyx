@@ -7,7 +7,13 @@ from llamacy.core.context cimport Context, context_disown
 from llamacy.core.batch cimport Batch
 from llamacy.core.decoding cimport context_acquire, context_handle, context_release
 from llamacy.core.model cimport Model, model_disown, model_handle
-from llamacy.core.threadpool cimport ThreadPool, threadpool_attach, threadpool_detach, threadpool_handle
+from llamacy.core.threadpool cimport (
+    ThreadPool,
+    threadpool_attach,
+    threadpool_detach,
+    threadpool_handle,
+    threadpool_let_go,
+)
 from llamacy.native cimport llama as c_llama
 
 from llamacy.errors import ContextCreateError, InUseError
@@ -85,7 +91,7 @@ cdef int context_warm_up(Context self) except -1:
     return 0
 
 
-cdef int context_check_threads(int n_threads, int n_threads_batch, ThreadPool pool, ThreadPool pool_batch) except -1:
+cdef int _check_threads(int n_threads, int n_threads_batch, ThreadPool pool, ThreadPool pool_batch) except -1:
     """Refuse to compute with more threads than a pool has, which llama.cpp does without a look."""
     if pool is not None and (n_threads > pool.n_threads or n_threads_batch > pool_batch.n_threads):
         raise ValueError(
@@ -95,15 +101,29 @@ cdef int context_check_threads(int n_threads, int n_threads_batch, ThreadPool po
     return 0
 
 
+cdef int context_set_threads(Context self, object n_threads, object n_threads_batch) except -1:
+    for name, n in (("n_threads", n_threads), ("n_threads_batch", n_threads_batch)):
+        if isinstance(n, bool) or not hasattr(n, "__index__"):
+            raise TypeError(f"{name} must be an int, not {type(n).__name__}")
+        if not 1 <= n <= 512:
+            raise ValueError(f"{name} must be from 1 to 512, not {n}")
+    _check_threads(n_threads, n_threads_batch, self._threadpool, self._threadpool_batch)
+    context_acquire(self)
+    c_llama.llama_set_n_threads(self._ptr, n_threads, n_threads_batch)
+    context_release(self)
+    return 0
+
+
 cdef int context_attach_threadpools(Context self, ThreadPool pool, ThreadPool pool_batch) except -1:
     """Compute with these pools from the next decode on."""
-    context_check_threads(self.n_threads, self.n_threads_batch, pool, pool_batch)
+    _check_threads(self.n_threads, self.n_threads_batch, pool, pool_batch)
     context_acquire(self)
     try:
         first = threadpool_handle(pool)
         second = threadpool_handle(pool_batch)
         threadpool_attach(pool)
-        threadpool_attach(pool_batch)
+        if pool_batch is not pool:
+            threadpool_attach(pool_batch)
         c_llama.llama_attach_threadpool(self._ptr, first, second)
         context_retire_threadpools(self)
         self._threadpool = pool
@@ -116,17 +136,26 @@ cdef int context_attach_threadpools(Context self, ThreadPool pool, ThreadPool po
 cdef void context_retire_threadpools(Context self) noexcept:
     """Let go of the attached pools, but keep them alive: the backend points to them until the next decode."""
     if self._threadpool is not None:
-        self._retired_pools += [self._threadpool, self._threadpool_batch]
+        threadpool_detach(self._threadpool)
+        self._retired_pools.append((self.epoch, self._threadpool))
+        if self._threadpool_batch is not self._threadpool:
+            threadpool_detach(self._threadpool_batch)
+            self._retired_pools.append((self.epoch, self._threadpool_batch))
         self._threadpool = None
         self._threadpool_batch = None
 
 
 cdef void context_drop_threadpools(Context self) noexcept:
-    """Let go of retired pools; a decode has come since."""
+    """Let go of the retired pools since which a decode has come; of all when the native context is freed."""
     cdef ThreadPool pool
-    for pool in self._retired_pools:
-        threadpool_detach(pool)
-    self._retired_pools = []
+    kept = []
+    for epoch, pool in self._retired_pools:
+        # one that another thread has retired just now, after the decode, is still pointed to
+        if epoch == self.epoch and self._ptr != NULL:
+            kept.append((epoch, pool))
+        else:
+            threadpool_let_go(pool)
+    self._retired_pools = kept
 
 
 cdef void context_free(Context self) noexcept:

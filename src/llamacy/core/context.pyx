@@ -12,10 +12,10 @@ from llamacy.core._context_life cimport (
     context_attach_threadpools,
     context_check_create,
     context_check_created,
-    context_check_threads,
     context_drop_threadpools,
     context_free,
     context_retire_threadpools,
+    context_set_threads,
     context_warm_up,
 )
 from llamacy.core._handle cimport CONTEXT, handle_opened
@@ -438,21 +438,15 @@ cdef class Context:
         """Threads for many tokens."""
         return c_llama.llama_n_threads_batch(context_handle(self))
 
-    def set_n_threads(self, int n_threads, n_threads_batch=None):
+    def set_n_threads(self, n_threads, n_threads_batch=None):
         """Set the threads for one token and for many (the same number by default).
 
         Raises
         ------
-        ValueError
-            A number is not from 1 to 512.
+        TypeError, ValueError
+            A number is no int, not from 1 to 512, or more than an attached pool has.
         """
-        cdef int n_batch = n_threads if n_threads_batch is None else n_threads_batch
-        if not (1 <= n_threads <= 512 and 1 <= n_batch <= 512):
-            raise ValueError(f"threads must be from 1 to 512, not {n_threads} and {n_batch}")
-        context_check_threads(n_threads, n_batch, self._threadpool, self._threadpool_batch)
-        context_acquire(self)
-        c_llama.llama_set_n_threads(self._ptr, n_threads, n_batch)
-        context_release(self)
+        context_set_threads(self, n_threads, n_threads if n_threads_batch is None else n_threads_batch)
 
     def attach_threadpool(self, ThreadPool pool not None, ThreadPool pool_batch=None):
         """Compute with these thread pools; they are kept alive until they are detached.

@@ -1,4 +1,6 @@
 from libc.stdint cimport int32_t
+from libcpp.pair cimport pair
+from libcpp.vector cimport vector
 
 from llamacy.core.vocab cimport Vocab
 
@@ -16,6 +18,8 @@ cdef class TextAssembler:
     cdef readonly long long n_out       # … and went out
     cdef readonly bint stopped
     cdef readonly object stop           # str that ended the text, or None
+    cdef frozenset _matched             # special tokens that leave no text but may be in a stop string
+    cdef vector[pair[Py_ssize_t, Py_ssize_t]] _hidden   # where they are in the pending bytes, and how long
 
 
 cdef str assembler_feed_token(TextAssembler self, int32_t token)

@@ -16,6 +16,7 @@ class TextAssembler:
         *,
         special: bool = False,
         spelled: Iterable[int] = (),
+        matched: Iterable[int] = (),
     ) -> Self: ...
     @property
     def n_in(self) -> int: ...

@@ -6,6 +6,7 @@ from cpython.unicode cimport PyUnicode_DecodeUTF8, PyUnicode_DecodeUTF8Stateful
 from libc.stdint cimport int32_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memchr, memcmp, memcpy, memmove
+from libcpp.pair cimport pair
 
 from llamacy.core.vocab cimport Vocab, vocab_piece
 
@@ -29,6 +30,8 @@ cdef class TextAssembler:
         Spell special tokens out; otherwise they leave no text.
     spelled : iterable of int
         Special tokens to spell out while the others leave no text.
+    matched : iterable of int
+        Special tokens that leave no text either, but are found in stop strings by their spelling.
 
     Attributes
     ----------
@@ -51,7 +54,7 @@ cdef class TextAssembler:
     Thread safety: one thread at a time.
     """
 
-    def __cinit__(self, Vocab vocab not None, stop=(), *, bint special=False, spelled=()):
+    def __cinit__(self, Vocab vocab not None, stop=(), *, bint special=False, spelled=(), matched=()):
         stops = (stop,) if isinstance(stop, (str, bytes)) else tuple(stop)
         self._stops = tuple([text.encode() if isinstance(text, str) else bytes(text) for text in stops])
         if b"" in self._stops:
@@ -60,6 +63,7 @@ cdef class TextAssembler:
         self._vocab = vocab
         self._special = special
         self._spelled = frozenset(spelled)
+        self._matched = frozenset(matched)
 
     def __dealloc__(self):
         free(self._pending)
@@ -99,6 +103,7 @@ cdef class TextAssembler:
         """Return what was held back: no more tokens will come."""
         if self.stopped or self._n_pending == 0:
             return ""
+        _drop_hidden(self, self._n_pending)
         text = PyUnicode_DecodeUTF8(self._pending, self._n_pending, "replace")
         self.n_out += self._n_pending
         self._n_pending = 0
@@ -115,15 +120,49 @@ cdef str assembler_feed_token(TextAssembler self, int32_t token):
         _reserve(self, -n)
         n = vocab_piece(self._vocab, token, self._pending + self._n_pending, -n, self._special)
     if n == 0 and self._spelled and token in self._spelled:
-        n = vocab_piece(self._vocab, token, self._pending + self._n_pending, PIECE_SIZE, True)
-        if n < 0:
-            _reserve(self, -n)
-            n = vocab_piece(self._vocab, token, self._pending + self._n_pending, -n, True)
+        n = _spell(self, token)
+    elif n == 0 and self._matched and token in self._matched:
+        n = _spell(self, token)
+        self._hidden.push_back(pair[Py_ssize_t, Py_ssize_t](self._n_pending, n))
     if n == 0:
         return ""
     self._n_pending += n
     self.n_in += n
     return _take(self)
+
+
+cdef int32_t _spell(TextAssembler self, int32_t token) except -1:
+    """Put the spelling of a special token behind the pending bytes; return how long it is."""
+    cdef int32_t n = vocab_piece(self._vocab, token, self._pending + self._n_pending, PIECE_SIZE, True)
+    if n < 0:
+        _reserve(self, -n)
+        n = vocab_piece(self._vocab, token, self._pending + self._n_pending, -n, True)
+    return n
+
+
+cdef Py_ssize_t _drop_hidden(TextAssembler self, Py_ssize_t n) noexcept:
+    """Take what leaves no text out of the first `n` pending bytes; return how many of them are left."""
+    cdef Py_ssize_t start, size
+    while not self._hidden.empty() and self._hidden[0].first < n:
+        start = self._hidden[0].first
+        size = min(self._hidden[0].second, n - start)
+        memmove(self._pending + start, self._pending + start + size, self._n_pending - start - size)
+        n -= size
+        self._n_pending -= size
+        self.n_out += size
+        if size == self._hidden[0].second:
+            self._hidden.erase(self._hidden.begin())
+        else:
+            self._hidden[0].second -= size
+            self._hidden[0].first += size  # with all others it moves back now
+        _move_hidden(self, -size)
+    return n
+
+
+cdef void _move_hidden(TextAssembler self, Py_ssize_t by) noexcept:
+    cdef size_t i
+    for i in range(self._hidden.size()):
+        self._hidden[i].first += by
 
 
 cdef int _reserve(TextAssembler self, Py_ssize_t n) except -1:
@@ -161,14 +200,17 @@ cdef str _take(TextAssembler self):
                 self.stop = (<bytes>stop).decode("utf-8", "replace")
         if first >= 0:
             self.stopped = True
+            first = _drop_hidden(self, first)
             self.n_out += first
             self._n_pending = 0
             return PyUnicode_DecodeUTF8(self._pending, first, "replace")
         n_certain -= _held_back(self)
+    n_certain = _drop_hidden(self, n_certain)
     text = PyUnicode_DecodeUTF8Stateful(self._pending, n_certain, "replace", &n_decoded)
     self._n_pending -= n_decoded
     self.n_out += n_decoded
     memmove(self._pending, self._pending + n_decoded, self._n_pending)
+    _move_hidden(self, -n_decoded)
     return text
 
 

@@ -61,7 +61,8 @@ cdef class ThreadPool:
 
     Lifetime
     --------
-    Contexts hold the pools that are attached to them. `close` raises InUseError until all are detached.
+    Contexts hold the pools that are attached to them. `close` raises InUseError until all are detached. A context that
+    has not decoded since points to the pool still, which is then freed with the next decode.
 
     Thread safety
     -------------
@@ -144,13 +145,16 @@ cdef class ThreadPool:
             The pool is attached to a context.
         """
         if self.n_attached:
-            raise InUseError(f"this ThreadPool is attached to {self.n_attached} contexts; detach it before close()")
-        self._release()
+            n = "1 context" if self.n_attached == 1 else f"{self.n_attached} contexts"
+            raise InUseError(f"this ThreadPool is attached to {n}; detach it before close()")
+        self._closing = True
+        if self._n_held == 0:
+            self._release()
 
     @property
     def closed(self):
         """Whether `close` was called."""
-        return self._ptr == NULL
+        return self._closing
 
     def __enter__(self):
         threadpool_handle(self)
@@ -161,7 +165,7 @@ cdef class ThreadPool:
 
     def __repr__(self):
         cpus = "" if self.cpu_mask is None else f", CPUs {sorted(self.cpu_mask)}"
-        state = "closed" if self._ptr == NULL else f"attached to {self.n_attached} contexts"
+        state = "closed" if self._closing else f"attached to {self.n_attached} contexts"
         return f"<ThreadPool of {self.n_threads} threads, {self.priority.name}{cpus} ({state})>"
 
     cdef void _release(self) noexcept:
@@ -176,20 +180,29 @@ cdef class ThreadPool:
 
 
 cdef c_ggml.ggml_threadpool_t threadpool_handle(ThreadPool self) except NULL:
-    if self._ptr == NULL:
+    if self._ptr == NULL or self._closing:
         raise_closed("ThreadPool")
     return self._ptr
 
 
 cdef int threadpool_attach(ThreadPool self) except -1:
-    """Note that a context holds the pool; every call needs one of `threadpool_detach`."""
+    """Note that a context computes on the pool; every call needs `threadpool_detach`, then `threadpool_let_go`."""
     threadpool_handle(self)
     self.n_attached += 1
+    self._n_held += 1
     return 0
 
 
 cdef void threadpool_detach(ThreadPool self) noexcept:
+    """Note that a context doesn't compute on the pool any more, though its native side may point to it still."""
     self.n_attached -= 1
+
+
+cdef void threadpool_let_go(ThreadPool self) noexcept:
+    """Note that the native side of a context doesn't point to the pool any more."""
+    self._n_held -= 1
+    if self._closing and self._n_held == 0:
+        self._release()
 
 
 cdef bint threadpool_try_begin(ThreadPool self) noexcept nogil:

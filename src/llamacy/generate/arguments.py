@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from numbers import Real
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from llamacy.generate.names import raise_unknown
@@ -77,8 +78,8 @@ class RequestOptions:
         Seconds after which the request is aborted.
     cache_prompt
         Use what is known of the prompt from requests before (in the memory, as a checkpoint, or in the cache), and keep
-        what comes of this one. Its logits may then differ in the last digits from those of a prompt that is computed as
-        a whole, which False asks for; nothing of the request is stored then.
+        what comes of this one. Its logits may then be rounded otherwise than those of a prompt that is computed as a
+        whole, which False asks for; nothing of the request is stored then.
     truncate_prompt
         Leave out the middle of a prompt that is too long.
     lora
@@ -96,12 +97,20 @@ class RequestOptions:
     lora: LoraScales | None = None
 
     def __post_init__(self) -> None:
+        for name in ("grammar_first", "cache_prompt", "truncate_prompt"):
+            checked_flag(name, getattr(self, name))
         if self.grammar_first and self.grammar is None:
             raise ValueError("grammar_first says how a grammar is applied, but there is no grammar")
-        if self.timeout_s is not None and not self.timeout_s >= 0:
-            raise ValueError(f"timeout_s must be from 0, not {self.timeout_s}")
+        timeout_s: Any = self.timeout_s
+        if timeout_s is not None:
+            if isinstance(timeout_s, bool) or not isinstance(timeout_s, Real):
+                raise TypeError(f"timeout_s must be a number of seconds, not {timeout_s!r:.80}")
+            if not float(timeout_s) >= 0:
+                raise ValueError(f"timeout_s must be from 0, not {timeout_s}")
 
 
+# most choices of a prompt: each takes memory from the beginning
+MAX_CHOICES = 65_536
 _REQUEST = frozenset(field.name for field in fields(RequestOptions))
 _SAMPLING = frozenset(SamplingOptions.names())
 # as forks of llama-cpp-python spell them
@@ -124,7 +133,8 @@ def split_arguments(arguments: Mapping[str, Any], known: Iterable[str] = ()) -> 
         There is no such option, or it is given under two names.
     """
     arguments = renamed(arguments, _SPELLINGS)
-    request = {name: value for name, value in arguments.items() if name in _REQUEST}
+    # None stands for the default, as for options of sampling
+    request = {name: value for name, value in arguments.items() if name in _REQUEST and value is not None}
     sampling = {name: value for name, value in arguments.items() if name not in _REQUEST}
     for name in sampling:
         if name not in _SAMPLING:
@@ -157,7 +167,7 @@ def checked_stop(stop: str | Sequence[str] | None) -> tuple[str, ...]:
     TypeError, ValueError
         One of them is no text, or is empty.
     """
-    if not isinstance(stop, (str, Iterable, type(None))):
+    if isinstance(stop, (bytes, bytearray)) or not isinstance(stop, (str, Iterable, type(None))):
         raise TypeError(f"stop must be a text or several, not {stop!r:.80}")
     stops = () if stop is None else (stop,) if isinstance(stop, str) else tuple(stop)
     for text in stops:
@@ -170,6 +180,45 @@ def checked_stop(stop: str | Sequence[str] | None) -> tuple[str, ...]:
         except UnicodeEncodeError as error:
             raise ValueError(f"stop string {text!r:.80} has a lone surrogate, which no model writes") from error
     return tuple(dict.fromkeys(stops))
+
+
+def checked_flag(name: str, value: Any) -> bool:
+    """Return what a switch says; None turns it off.
+
+    Raises
+    ------
+    TypeError
+        It is no bool: most other values, "false" among them, would turn it on.
+    """
+    if value is not None and not isinstance(value, bool):
+        raise TypeError(f"{name} must be True or False, not {value!r:.80}")
+    return bool(value)
+
+
+def checked_name(name: str, value: Any) -> str | None:
+    """Return a text, or None.
+
+    Raises
+    ------
+    TypeError
+        It is no text.
+    """
+    if value is not None and not isinstance(value, str):
+        raise TypeError(f"{name} must be a text, not {value!r:.80}")
+    return value
+
+
+def checked_choices(name: str, value: Any) -> int:
+    """Return a number of choices.
+
+    Raises
+    ------
+    TypeError, ValueError
+        It is no int, or out of range.
+    """
+    if checked_count(name, value) > MAX_CHOICES:
+        raise ValueError(f"{name} must be at most {MAX_CHOICES}, not {value}")
+    return int(value)
 
 
 def checked_max_tokens(max_tokens: int | None) -> int | None:

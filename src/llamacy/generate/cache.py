@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from llamacy import checkpoint
 from llamacy.checkpoint.memory_kind import can_cut
 from llamacy.errors import CheckpointError, ClosedError
-from llamacy.generate.arguments import checked_count
+from llamacy.generate.arguments import checked_count, checked_flag
 
 if TYPE_CHECKING:
     from llamacy.checkpoint import Registry, Snapshot, Store, StoreStats
@@ -84,6 +84,7 @@ class CheckpointOptions:
     def __post_init__(self) -> None:
         checked_count("ctx_checkpoints", self.n_most, least=0)
         checked_count("checkpoint_interval", self.interval, least=0)
+        checked_flag("checkpoint_on_device", self.on_device)
 
 
 class PromptCache:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from llamacy.core.text import TextAssembler
 from llamacy.errors import ChatTemplateError, ChatTemplateLimitError
-from llamacy.generate.arguments import RequestOptions, checked_count, checked_stop
+from llamacy.generate.arguments import RequestOptions, checked_choices, checked_flag, checked_name, checked_stop
 from llamacy.generate.chat_writer import ChatWriter
 from llamacy.generate.complete import checked_logprobs
 from llamacy.generate.formats import format_grammar
@@ -82,6 +82,12 @@ class ChatArguments:
     logprobs: bool = False
     top_logprobs: int | None = None
 
+    def __post_init__(self) -> None:
+        for name in ("parallel_tool_calls", "add_generation_prompt", "continue_final_message"):
+            checked_flag(name, getattr(self, name))
+        if self.reasoning_format not in ("auto", "none"):
+            raise ValueError(f'reasoning_format must be "auto" or "none", not {self.reasoning_format!r:.50}')
+
 
 class ChatRequest:
     """A request for chat completions.
@@ -120,7 +126,8 @@ class ChatRequest:
     ) -> None:
         from llamacy.chat.tool_definitions import kept_tools
 
-        checked_count("n", arguments.n)
+        model_name = checked_name("model", model_name)
+        checked_choices("n", arguments.n)
         n_logprobs = _n_logprobs(arguments)
         legacy = arguments.functions is not None
         if legacy and arguments.tools is not None:
@@ -130,10 +137,10 @@ class ChatRequest:
         template = templates.template(for_tools=bool(tools))
         output = _output_format(template)
         self.prompt = _rendered(template, output, messages, tools, choice, arguments)
-        suffix = self.prompt[-_SUFFIX:]
+        suffix = obeyed = self.prompt[-_SUFFIX:]
         if arguments.continue_final_message:
-            suffix = _begun_thought(messages[-1], output) or suffix
-        grammar = _grammar(choice, template, output, arguments, request, suffix)
+            suffix, obeyed = _continued(messages[-1], output, suffix)
+        grammar = _grammar(choice, template, output, arguments, request, obeyed)
         # without tools and thinking there is nothing to tell apart
         parses = choice.enabled or bool(output.layout.words)
         markers = engine.tokens_of(output.markers) if parses else frozenset()
@@ -149,8 +156,10 @@ class ChatRequest:
             n_logprobs,
             spelled=markers,
         )
-        vocab = engine.vocab
-        self.run: Run = engine.run(jobs, lambda: TextAssembler(vocab, stops, spelled=markers), request.timeout_s)
+        vocab, matched = engine.vocab, engine.tokens_of(stops)
+        self.run: Run = engine.run(
+            jobs, lambda: TextAssembler(vocab, stops, spelled=markers, matched=matched), request.timeout_s
+        )
 
         def parser() -> OutputParser:
             return output.parser(
@@ -226,15 +235,21 @@ def _rendered(
         return render(described)
 
 
-def _begun_thought(message: Any, output: OutputFormat) -> str:
-    """Return the tag of thinking that a message, which the model goes on with, began and didn't end; else nothing."""
+def _continued(message: Any, output: OutputFormat, suffix: str) -> tuple[str, str]:
+    """Return what the end of the prompt is to the parser, and to the grammar, when the model goes on with a message.
+
+    Thinking that the message began and didn't end goes on. Where it has begun an answer, the model has thought.
+    """
     from llamacy.chat.messages import normalise_messages
 
     thinking = output.thinking
     content = normalise_messages([message])[0]["content"]
-    if thinking is None or not isinstance(content, str) or content.rfind(thinking.start) <= content.rfind(thinking.end):
-        return ""
-    return thinking.start
+    if thinking is None or not isinstance(content, str):
+        return suffix, suffix
+    if content.rfind(thinking.start) > content.rfind(thinking.end):
+        return thinking.start, thinking.start
+    is_answer = content.strip() and not suffix.endswith(output.syntax.openers)
+    return suffix, thinking.end if is_answer else suffix
 
 
 def _output_format(template: ChatTemplate) -> OutputFormat:

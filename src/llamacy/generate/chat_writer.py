@@ -68,13 +68,13 @@ class ChatWriter:
                 entries[choice.index] += self._entries(choice, numbers)
         made = []
         for choice, pieces, content in zip(self._run.choices, texts, entries, strict=True):
-            message, has_calls = self._message(choice, "".join(pieces))
+            message, ends_with_call = self._message(choice, "".join(pieces))
             made.append(
                 {
                     "index": choice.index,
                     "message": message,
                     "logprobs": None if self._logprobs is None else {"content": content, "refusal": None},
-                    "finish_reason": self._finish_reason(choice, has_calls=has_calls),
+                    "finish_reason": self._finish_reason(choice, ends_with_call=ends_with_call),
                     "stop_reason": choice.stop,
                 }
             )
@@ -120,7 +120,7 @@ class ChatWriter:
             if text is None:
                 n_open -= 1
                 last = self._chunk(stream, {})
-                last["finish_reason"] = self._finish_reason(choice, has_calls=stream.has_calls)
+                last["finish_reason"] = self._finish_reason(choice, ends_with_call=stream.ends_with_call)
                 last["stop_reason"] = choice.stop
                 chunk = {**begins, "choices": [last]}
                 if n_open == 0 and not usage_apart:
@@ -143,7 +143,7 @@ class ChatWriter:
         return self._logprobs.chat(record, numbers)["content"] or []
 
     def _message(self, choice: Choice, text: str) -> tuple[dict[str, Any], bool]:
-        """Return the message of a text, and whether it calls tools."""
+        """Return the message of a text, and whether it calls tools, the last one not cut off."""
         parser = self._parsers[choice.index]
         if parser is None:
             return {"role": "assistant", "content": text}, False
@@ -152,10 +152,11 @@ class ChatWriter:
         parsed = ParsedMessage.of([*parser.feed(text), *parser.finish()])
         if self._one_call:
             parsed = replace(parsed, tool_calls=parsed.tool_calls[:1])
-        return _message(parsed, legacy=self._legacy), bool(parsed.tool_calls)
+        calls = parsed.tool_calls
+        return _message(parsed, legacy=self._legacy), bool(calls) and calls[-1].complete
 
-    def _finish_reason(self, choice: Choice, *, has_calls: bool) -> str | None:
-        if not has_calls or choice.finish_reason != "stop":
+    def _finish_reason(self, choice: Choice, *, ends_with_call: bool) -> str | None:
+        if not ends_with_call or choice.finish_reason != "stop":
             return choice.finish_reason
         return "function_call" if self._legacy else "tool_calls"
 
@@ -170,6 +171,8 @@ class _Stream:
     ----------
     begun
         The delta with the role has gone out.
+    ends_with_call
+        There are calls, and the last one is not cut off.
     content_of, reasoning_of
         Return the content, or thinking, that a piece of text brings where it is nothing else; otherwise None, and
         `deltas` is to be asked.
@@ -177,7 +180,7 @@ class _Stream:
 
     def __init__(self, index: int, parser: OutputParser | None, *, one_call: bool, legacy: bool) -> None:
         self.index = index
-        self.has_calls = False
+        self.ends_with_call = False
         self.entries: list[responses.ChatTokenLogprob] = []
         self.begun = False
         self.content_of: Callable[[str], str | None] = str if parser is None else parser.content_of
@@ -208,11 +211,13 @@ class _Stream:
         elif self._one_call and event.index:
             return
         elif isinstance(event, events.ToolCallStart):
-            self.has_calls = True
+            self.ends_with_call = False
             function = {"name": event.name, "arguments": ""}
             yield self._call(event.index, function, {"id": event.id, "type": "function"})
         elif isinstance(event, events.ToolArgumentsDelta):
             yield self._call(event.index, {"arguments": event.text}, {})
+        elif isinstance(event, events.ToolCallEnd):
+            self.ends_with_call = True
 
     def _call(self, index: int, function: dict[str, str], what: dict[str, str]) -> dict[str, Any]:
         delta: dict[str, Any] = {"tool_calls": [{"index": index, **what, "function": function}]}

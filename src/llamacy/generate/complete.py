@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from llamacy.core.text import TextAssembler
-from llamacy.generate.arguments import RequestOptions, checked_count, checked_stop
+from llamacy.generate.arguments import (
+    RequestOptions,
+    checked_choices,
+    checked_count,
+    checked_flag,
+    checked_name,
+    checked_stop,
+)
 from llamacy.generate.completion import CompletionWriter
 from llamacy.generate.infill import infill_tokens
 from llamacy.generate.logprobs import LogprobWriter
@@ -73,8 +80,10 @@ class TextRequest:
         request: RequestOptions,
         options: SamplingOptions,
     ) -> None:
-        checked_count("n", n)
-        n_made = n if best_of is None else checked_count("best_of", best_of)
+        echo = checked_flag("echo", echo)
+        model_name = checked_name("model", model_name)
+        checked_choices("n", n)
+        n_made = n if best_of is None else checked_choices("best_of", best_of)
         if n_made < n:
             raise ValueError(f"best_of ({best_of}) must be at least n ({n})")
         if logprobs is not None:
@@ -99,7 +108,8 @@ class TextRequest:
             )
             whole = isinstance(item, (str, bytes)) and len(kept) == len(tokens)
             echoes += [self._text(item if whole else kept) if echo else b""] * n_made
-        self.run: Run = engine.run(jobs, lambda: TextAssembler(vocab, stops), request.timeout_s)
+        matched = engine.tokens_of(stops)
+        self.run: Run = engine.run(jobs, lambda: TextAssembler(vocab, stops, matched=matched), request.timeout_s)
         self.writer = CompletionWriter(
             self.run,
             model_name or engine.model_name,
@@ -147,18 +157,21 @@ def checked_logprobs(name: str, value: Any) -> int:
     return int(value)
 
 
-def usage_apart(stream_options: Any, *, stream: bool) -> bool:
+def usage_apart(stream_options: Any, *, stream: Any) -> bool:
     """Return whether OpenAI's `stream_options` ask for a last chunk with nothing but the usage.
 
     Raises
     ------
     TypeError
-        There is something else in them.
+        There is something else in them, or `stream` is no bool.
     ValueError
         Nothing is streamed.
     """
+    checked_flag("stream", stream)
     if stream_options is None:
         return False
+    if not isinstance(stream_options, Mapping):
+        raise TypeError(f"stream_options must be a dict such as {{'include_usage': True}}, not {stream_options!r:.80}")
     options = dict(stream_options)
     wanted = bool(options.pop("include_usage", False))
     if options:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from llamacy.core.logprobs import LogprobRecord
 from llamacy.errors import MemoryOperationError, TokenizeError
-from llamacy.generate.arguments import checked_count, checked_max_tokens
+from llamacy.generate.arguments import checked_count, checked_flag, checked_max_tokens
 from llamacy.generate.callbacks import criteria, processors
 from llamacy.generate.choice import Choice
 from llamacy.generate.job import Job
@@ -71,6 +71,7 @@ class Engine:
         adapters: Adapters,
     ) -> None:
         checked_count("n_keep", n_keep, least=-1)
+        context_shift = checked_flag("context_shift", context_shift)
         if context_shift and capacity < 2:
             raise ValueError(f"context_shift needs an n_ctx of at least 2, not {capacity}")
         if context_shift and not (context.memory is not None and context.memory.can_shift):
@@ -88,6 +89,8 @@ class Engine:
 
     def tokens_of(self, words: tuple[str, ...]) -> frozenset[int]:
         """Return the special tokens in some words; found out once for each tuple of them."""
+        if not words:
+            return frozenset()
         known = self._tokens_of.get(words)
         if known is None:
             if len(self._tokens_of) >= _MAX_WORDS:

@@ -40,7 +40,7 @@ class LogprobWriter:
         for token, logprob, ids, values in record:
             tops = self._tops(token, logprob, ids, values)
             at = self._add_prompt(written, token, logprob, tops, text, at)
-        self._count(text[at:])
+        self._count(text[at:], final=True)  # the text of a prompt doesn't go on in what is generated
         return written
 
     def completion(self, record: LogprobRecord, numbers: range) -> CompletionLogprobs:
@@ -48,8 +48,9 @@ class LogprobWriter:
         written = self.empty()
         for number in numbers:
             token, logprob, ids, values = record[number]
-            self._add(written, token, logprob, self._tops(token, logprob, ids, values))
-            self._count(self._vocab.piece(token, special=False))
+            piece = self._vocab.piece(token, special=False)
+            self._add(written, token, logprob, self._tops(token, logprob, ids, values), piece)
+            self._count(piece)
         return written
 
     def chat(self, record: LogprobRecord, numbers: range) -> ChatLogprobs:
@@ -67,12 +68,18 @@ class LogprobWriter:
         return {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
 
     def _add(
-        self, written: CompletionLogprobs, token: int, logprob: float | None, tops: dict[str, float] | None
+        self,
+        written: CompletionLogprobs,
+        token: int,
+        logprob: float | None,
+        tops: dict[str, float] | None,
+        piece: bytes,
     ) -> None:
+        """Add a token that leaves these bytes of text."""
         written["tokens"].append(self._name(token))
         written["token_logprobs"].append(logprob)
         written["top_logprobs"].append(tops)
-        written["text_offset"].append(self._n_chars)
+        written["text_offset"].append(self._n_chars + self._is_broken_by(piece))
         self.n_written += 1
 
     def _add_prompt(
@@ -85,17 +92,28 @@ class LogprobWriter:
         at: int,
     ) -> int:
         """Add a token of a prompt, whose bytes are at most those from `at` on; return where the next one's are."""
-        self._add(written, token, logprob, tops)
         piece = self._vocab.piece(token)
         if at == 0 and not text.startswith(piece):
             piece = piece.removeprefix(b" ")
         if not text.startswith(piece, at):
-            return at
+            piece = b""
+        self._add(written, token, logprob, tops, piece)
         self._count(piece)
         return at + len(piece)
 
-    def _count(self, data: bytes) -> None:
-        self._n_chars += len(self._decoder.decode(data))
+    def _count(self, data: bytes, *, final: bool = False) -> None:
+        self._n_chars += len(self._decoder.decode(data, final))
+
+    def _is_broken_by(self, piece: bytes) -> bool:
+        """Tell whether these bytes don't go on with the character that was begun, which becomes one U+FFFD then."""
+        begun = self._decoder.getstate()[0]
+        if not begun or not piece:
+            return False
+        try:
+            codecs.utf_8_decode(begun + piece[:1], "strict", False)
+        except UnicodeDecodeError:
+            return True
+        return False
 
     def _tops(self, token: int, logprob: float, ids: Iterable[int], values: Iterable[float]) -> dict[str, float]:
         """Return the likeliest tokens and the one that came; one whose text another has appears by its bytes."""

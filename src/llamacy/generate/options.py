@@ -62,7 +62,7 @@ class SamplingOptions:
     logit_bias
         Mapping of token ids to what is added to their logits, or pairs of them; False, None and -inf ban a token.
     seed
-        Seed of the random numbers; None and -1 draw one, which `drawn_seed` then tells.
+        Seed of the random numbers; None, -1 and 2**32 - 1 draw one, which `drawn_seed` then tells.
     min_keep
         Tokens that top_p, min_p, typical_p and xtc leave at least.
     samplers

@@ -106,7 +106,7 @@ class Run:
 
     def _begin_wave(self, n_done: int) -> None:
         self._began = time.perf_counter()
-        choices = self.choices[n_done:]
+        choices = self.choices[n_done : n_done + self._slots.n_sequences]
         self._wave = choices[: self._slots.n_fitting([choice.job for choice in choices])]
         # an abort that came after the last token of the wave before ends this one too
         self._aborted |= n_done > 0 and self._slots.scheduler.aborted

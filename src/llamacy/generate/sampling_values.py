@@ -170,8 +170,8 @@ def _flag(name: str, value: object) -> bool:
 def _seed(name: str, value: object) -> int | None:
     if value is None:
         return None
-    number = _whole(-1, _RANDOM_SEED - 1, name, value)
-    return None if number == -1 else number
+    number = _whole(-1, _RANDOM_SEED, name, value)
+    return None if number in (-1, _RANDOM_SEED) else number
 
 
 def _text(name: str, value: object) -> str | None:

@@ -85,6 +85,11 @@ class Slots:
         return self._sequences[0].capacity
 
     @property
+    def n_sequences(self) -> int:
+        """Most jobs that can run at once."""
+        return len(self._sequences)
+
+    @property
     def in_use(self) -> bool:
         """Whether a request has sequences, be it that it waits for its stream to be read."""
         return bool(self._in_use)
