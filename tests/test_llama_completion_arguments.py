@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import json
 import pickle
 
 import numpy as np
@@ -264,3 +265,13 @@ def test_max_tokens_that_is_none_says_which_there_are(ask, truncate_prompt):
         for other in ("5", 5.0, True):
             with pytest.raises(TypeError, match=f"max_tokens must be an int or None, not {type(other).__name__}"):
                 ask(llm, max_tokens=other, truncate_prompt=truncate_prompt)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("max_tokens", 3), ("n", 2), ("best_of", 2), ("logprobs", 2), ("top_k", 5), ("seed", 7)]
+)
+def test_numbers_of_numpy_count_as_those_of_python(llama, name, value):
+    options = {"max_tokens": 4, "seed": 1, "cache_prompt": False, name: value}
+    expected, result = llama("the cat", **options), llama("the cat", **{**options, name: np.int64(value)})
+    assert result["choices"] == expected["choices"]
+    assert json.loads(json.dumps(result)) == result

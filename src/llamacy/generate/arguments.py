@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from numbers import Real
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from llamacy.generate.names import raise_unknown
@@ -216,12 +216,13 @@ def checked_choices(name: str, value: Any) -> int:
     TypeError, ValueError
         It is no int, or out of range.
     """
-    if checked_count(name, value) > MAX_CHOICES:
-        raise ValueError(f"{name} must be at most {MAX_CHOICES}, not {value}")
-    return int(value)
+    n = checked_count(name, value)
+    if n > MAX_CHOICES:
+        raise ValueError(f"{name} must be at most {MAX_CHOICES}, not {n}")
+    return n
 
 
-def checked_max_tokens(max_tokens: int | None) -> int | None:
+def checked_max_tokens(max_tokens: Any) -> int | None:
     """Return the most tokens to generate, or None for up to the end of the context.
 
     Raises
@@ -231,11 +232,11 @@ def checked_max_tokens(max_tokens: int | None) -> int | None:
     """
     if max_tokens is None:
         return None
-    if isinstance(max_tokens, bool) or not isinstance(max_tokens, int):
+    if isinstance(max_tokens, bool) or not isinstance(max_tokens, Integral):
         raise TypeError(f"max_tokens must be an int or None, not {type(max_tokens).__name__}")
     if max_tokens < -1:
         raise ValueError(f"max_tokens must be from 0, or None or -1 for up to the end of the context, not {max_tokens}")
-    return None if max_tokens == -1 else max_tokens
+    return None if max_tokens == -1 else int(max_tokens)
 
 
 def checked_count(name: str, value: Any, least: int = 1) -> int:
@@ -246,8 +247,8 @@ def checked_count(name: str, value: Any, least: int = 1) -> int:
     TypeError, ValueError
         It is no int, or too small.
     """
-    if isinstance(value, bool) or not isinstance(value, int):
+    if isinstance(value, bool) or not isinstance(value, Integral):
         raise TypeError(f"{name} must be an int, not {type(value).__name__}")
     if value < least:
         raise ValueError(f"{name} must be from {least}, not {value}")
-    return value
+    return int(value)
