@@ -147,6 +147,7 @@ public:
         states.clear();
         table.clear();
         n_others = 0;
+        n_tops = 0;
         state_ids.clear();
         dead = intern({});
         std::vector<int32_t> tops;
@@ -211,6 +212,9 @@ public:
     // Whether the text is whole and nothing can follow it.
     bool is_complete() const { return may_end(now) && states[now.state].tops.size() == 1; }
 
+    // How many ways there are to go on at a place.
+    size_t n_ways(const place & at) const { return states[at.state].tops.size(); }
+
     // How many characters of a set, any of them, may follow each other at a place.
     struct freedom {
         enum : int32_t { MOST = 16, ENDLESS = INT32_MAX };
@@ -261,7 +265,7 @@ public:
     // Forget what no text from here on needs, when that has become much.
     void tidy() {
         if (nodes.size() < MOST_NODES && states.size() < MOST_STATES && table.size() < MOST_STEPS &&
-                n_others < MOST_STEPS) {
+                n_others < MOST_STEPS && n_tops < MOST_TOPS) {
             return;
         }
         std::vector<std::vector<int32_t>> stacks;
@@ -288,7 +292,7 @@ public:
 private:
     enum : int32_t { UNKNOWN = -1 };
     enum : size_t { MOST_WAYS = 16384 }; // each is a stack to llama.cpp, and they may double with each character
-    enum : size_t { MOST_NODES = 1 << 18, MOST_STATES = 1 << 13, MOST_STEPS = 1 << 20 };
+    enum : size_t { MOST_NODES = 1 << 18, MOST_STATES = 1 << 13, MOST_STEPS = 1 << 20, MOST_TOPS = 1 << 22 };
     enum : int32_t { MOST_SPANS = 256, FEW_CHARACTERS = 26, FEW_TOPS = 64 };
 
     // What is still to be read: from `pos` on to the end of an alternative, then what `below` says. 0 is nothing.
@@ -316,6 +320,7 @@ private:
     std::vector<state>                     states;
     std::vector<int32_t>                   table; // where the first spans lead, of each state
     size_t                                 n_others = 0; // entries of all of them
+    size_t                                 n_tops = 0;   // … of all states
     std::map<std::vector<int32_t>, int32_t> state_ids;
     int32_t                                dead = 0;
 
@@ -370,6 +375,7 @@ private:
             states.emplace_back();
             auto & made = states.back();
             made.tops = found.first->first;
+            n_tops += made.tops.size();
             made.above_ascii = std::any_of(made.tops.begin(), made.tops.end(), [this](int32_t node) {
                 return node != 0 && program->may_be_above_ascii(program->code[nodes[node].pos]);
             });
