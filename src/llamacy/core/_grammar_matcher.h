@@ -2,7 +2,7 @@
 //
 // It reads the rules as llama.cpp's grammar does (llama-grammar.cpp), but for token rules. That one goes through all its
 // stacks again for each token of a vocabulary; this one looks up what a state and a character come to once it has seen them.
-// What is chosen by its word is still put to llama.cpp.
+// What is chosen by its word is still put to llama.cpp, unless there are very many ways to go on (MANY_WAYS).
 #ifndef LLAMACY_GRAMMAR_MATCHER_H
 #define LLAMACY_GRAMMAR_MATCHER_H
 
