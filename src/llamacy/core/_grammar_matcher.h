@@ -15,6 +15,7 @@
 #include <map>
 #include <stdexcept>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -151,8 +152,9 @@ public:
         state_ids.clear();
         dead = intern({});
         std::vector<int32_t> tops;
+        std::unordered_set<int32_t> seen;
         for (const int32_t begin : program->starts[program->root]) {
-            expand(begin, 0, tops);
+            expand(begin, 0, tops, seen);
         }
         now = {};
         now.state = intern(std::move(tops));
@@ -332,10 +334,9 @@ private:
         return found.first->second;
     }
 
-    // Add the nodes at characters that reading from `pos` on comes to.
-    void expand(int32_t pos, int32_t below, std::vector<int32_t> & tops) {
+    // Add the nodes at characters that reading from `pos` on comes to, but for what comes of nodes that were seen before.
+    void expand(int32_t pos, int32_t below, std::vector<int32_t> & tops, std::unordered_set<int32_t> & seen) {
         std::vector<node> todo = { { pos, below } };
-        std::unordered_map<uint64_t, bool> seen;
         while (!todo.empty()) {
             node one = todo.back();
             todo.pop_back();
@@ -352,7 +353,7 @@ private:
                 tops.push_back(id);
                 continue;
             }
-            if (!seen.emplace((uint64_t) id, true).second) {
+            if (!seen.insert(id).second) { // by another way here, or by another top
                 continue;
             }
             // what ends with a rule needs no place of its own to come back to
@@ -402,10 +403,11 @@ private:
         }
         const uint32_t character = program->spans[span];
         std::vector<int32_t> tops;
+        std::unordered_set<int32_t> seen;
         for (const int32_t id : states[from].tops) {
             const node one = nodes[id];
             if (id != 0 && program->matches(program->code[one.pos], character, character)) {
-                expand(one.pos + 1, one.below, tops);
+                expand(one.pos + 1, one.below, tops, seen);
             }
         }
         const int32_t to = intern(std::move(tops));
