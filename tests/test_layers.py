@@ -130,7 +130,7 @@ def part_of(module: str) -> str:
     names = module.split(".")
     if len(names) == 1:
         return "root"
-    if names[1] in ("errors", "types", "_paths", "_caller"):
+    if names[1] in ("errors", "types", "_paths", "_caller", "_imports"):
         return "base"
     if names[1] in ("native", "core", *L2):
         return names[1]
@@ -148,7 +148,7 @@ def check(use: Use) -> str | None:
     if top == "numpy" and use.top_level and here != "L3":
         return "NumPy is not imported when a module is"
     if here == "base" and internal(use) and there != "base":
-        return "errors, types, _paths and _caller use the standard library only"
+        return "errors, types, _paths, _caller and _imports use the standard library only"
     if here == "native":
         if use.path.suffix == ".pxd" and not (use.cimport and (top in ("libc", "libcpp") or there == "native")):
             return "the mirrors use libc and libcpp only"

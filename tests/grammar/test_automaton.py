@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
+import operator
 import pickle
 import random
 
@@ -86,6 +88,14 @@ def test_choices_accepts_its_words_and_no_others() -> None:
 def test_choices_shares_ends() -> None:
     # start, and after each of the three letters
     assert choices(["".join(word) for word in itertools.product("ab", "cd", "ef")]).size == 4
+
+
+def test_choices_have_the_form_that_their_union_has() -> None:
+    rng = random.Random(3)
+    for _ in range(40):
+        words = ["".join(rng.choices("ab\u00e9\U0001f600", k=rng.randrange(5))) for _ in range(rng.randrange(1, 12))]
+        # a union is made of products and minimised, words are not
+        assert choices(words) == functools.reduce(operator.or_, map(literal, words))
 
 
 def test_choices_of_thousands_of_words_are_the_words() -> None:

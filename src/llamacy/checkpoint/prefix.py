@@ -8,6 +8,8 @@ from hashlib import blake2b
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
+from llamacy._imports import import_whole
+
 if TYPE_CHECKING:
     from llamacy.types import AnyBuffer
 
@@ -194,6 +196,7 @@ def _ints(tokens: AnyBuffer | Iterable[int]) -> array[int]:
 def _range(ids: array[int]) -> tuple[int, int]:
     if not ids:
         return 0, -1
+    import_whole("numpy")
     import numpy as np
 
     view = np.frombuffer(ids, dtype=np.int32)

@@ -10,34 +10,12 @@ namespace llamacy {
 
 static_assert(sizeof(llama_token_data) == sizeof(llamacy_candidate), "a candidate is a llama_token_data");
 
-// Whether special tokens, or this one, stand for their spelling.
-inline bool grammar_spells(const grammar_config & config, llama_token token) {
-    return config.special || contains(config.spelled, token);
-}
-
-// Whether a grammar that has begun allows a token, by its matcher.
-inline bool grammar_fits(grammar_state & state, llama_token token) {
-    const auto & config = *state.config;
-    const auto & tree = config.tokens->tree;
-    auto & matcher = *state.matcher;
-    auto at = matcher.now;
-    switch (tree.kind(token)) {
-        case token_tree::END:     return matcher.may_end(at);
-        case token_tree::NOTHING: return false;
-        case token_tree::SPECIAL: if (!grammar_spells(config, token)) return false; // fall through
-        default:                  break;
-    }
-    const int32_t rank = tree.rank(token);
-    return matcher.read(at, tree.text(rank), tree.size(rank)) && matcher.is_open(at);
-}
-
 // Rule out, by a logit of -inf, the candidates that a grammar which has begun refuses.
 inline void grammar_mask_some(grammar_state & state, llama_token_data * data, size_t n) {
     if (!state.matcher) {
         grammar_filter(state, data, n);
         return;
     }
-    state.config->tokens->tree.build();
     for (size_t i = 0; i < n; ++i) {
         if (!grammar_fits(state, data[i].id)) {
             data[i].logit = -INFINITY;

@@ -2,7 +2,7 @@
 //
 // It reads the rules as llama.cpp's grammar does (llama-grammar.cpp), but for token rules. That one goes through all its
 // stacks again for each token of a vocabulary; this one looks up what a state and a character come to once it has seen them.
-// What is chosen by its word is still put to llama.cpp.
+// What is chosen by its word is still put to llama.cpp, unless there are very many ways to go on (MANY_WAYS).
 #ifndef LLAMACY_GRAMMAR_MATCHER_H
 #define LLAMACY_GRAMMAR_MATCHER_H
 
@@ -15,6 +15,7 @@
 #include <map>
 #include <stdexcept>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -147,11 +148,13 @@ public:
         states.clear();
         table.clear();
         n_others = 0;
+        n_tops = 0;
         state_ids.clear();
         dead = intern({});
         std::vector<int32_t> tops;
+        std::unordered_set<int32_t> seen;
         for (const int32_t begin : program->starts[program->root]) {
-            expand(begin, 0, tops);
+            expand(begin, 0, tops, seen);
         }
         now = {};
         now.state = intern(std::move(tops));
@@ -211,6 +214,9 @@ public:
     // Whether the text is whole and nothing can follow it.
     bool is_complete() const { return may_end(now) && states[now.state].tops.size() == 1; }
 
+    // How many ways there are to go on at a place.
+    size_t n_ways(const place & at) const { return states[at.state].tops.size(); }
+
     // How many characters of a set, any of them, may follow each other at a place.
     struct freedom {
         enum : int32_t { MOST = 16, ENDLESS = INT32_MAX };
@@ -261,7 +267,7 @@ public:
     // Forget what no text from here on needs, when that has become much.
     void tidy() {
         if (nodes.size() < MOST_NODES && states.size() < MOST_STATES && table.size() < MOST_STEPS &&
-                n_others < MOST_STEPS) {
+                n_others < MOST_STEPS && n_tops < MOST_TOPS) {
             return;
         }
         std::vector<std::vector<int32_t>> stacks;
@@ -288,7 +294,7 @@ public:
 private:
     enum : int32_t { UNKNOWN = -1 };
     enum : size_t { MOST_WAYS = 16384 }; // each is a stack to llama.cpp, and they may double with each character
-    enum : size_t { MOST_NODES = 1 << 18, MOST_STATES = 1 << 13, MOST_STEPS = 1 << 20 };
+    enum : size_t { MOST_NODES = 1 << 18, MOST_STATES = 1 << 13, MOST_STEPS = 1 << 20, MOST_TOPS = 1 << 22 };
     enum : int32_t { MOST_SPANS = 256, FEW_CHARACTERS = 26, FEW_TOPS = 64 };
 
     // What is still to be read: from `pos` on to the end of an alternative, then what `below` says. 0 is nothing.
@@ -316,6 +322,7 @@ private:
     std::vector<state>                     states;
     std::vector<int32_t>                   table; // where the first spans lead, of each state
     size_t                                 n_others = 0; // entries of all of them
+    size_t                                 n_tops = 0;   // … of all states
     std::map<std::vector<int32_t>, int32_t> state_ids;
     int32_t                                dead = 0;
 
@@ -327,10 +334,9 @@ private:
         return found.first->second;
     }
 
-    // Add the nodes at characters that reading from `pos` on comes to.
-    void expand(int32_t pos, int32_t below, std::vector<int32_t> & tops) {
+    // Add the nodes at characters that reading from `pos` on comes to, but for what comes of nodes that were seen before.
+    void expand(int32_t pos, int32_t below, std::vector<int32_t> & tops, std::unordered_set<int32_t> & seen) {
         std::vector<node> todo = { { pos, below } };
-        std::unordered_map<uint64_t, bool> seen;
         while (!todo.empty()) {
             node one = todo.back();
             todo.pop_back();
@@ -347,7 +353,7 @@ private:
                 tops.push_back(id);
                 continue;
             }
-            if (!seen.emplace((uint64_t) id, true).second) {
+            if (!seen.insert(id).second) { // by another way here, or by another top
                 continue;
             }
             // what ends with a rule needs no place of its own to come back to
@@ -370,6 +376,7 @@ private:
             states.emplace_back();
             auto & made = states.back();
             made.tops = found.first->first;
+            n_tops += made.tops.size();
             made.above_ascii = std::any_of(made.tops.begin(), made.tops.end(), [this](int32_t node) {
                 return node != 0 && program->may_be_above_ascii(program->code[nodes[node].pos]);
             });
@@ -396,10 +403,11 @@ private:
         }
         const uint32_t character = program->spans[span];
         std::vector<int32_t> tops;
+        std::unordered_set<int32_t> seen;
         for (const int32_t id : states[from].tops) {
             const node one = nodes[id];
             if (id != 0 && program->matches(program->code[one.pos], character, character)) {
-                expand(one.pos + 1, one.below, tops);
+                expand(one.pos + 1, one.below, tops, seen);
             }
         }
         const int32_t to = intern(std::move(tops));

@@ -31,6 +31,10 @@ enum grammar_verdict { GRAMMAR_ALLOWED, GRAMMAR_REFUSED, GRAMMAR_BROKEN };
 // the beginning of the text all of it, up to LIMIT.
 enum : size_t { TRIGGER_TAIL = 512, TRIGGER_WINDOW = 1024, TRIGGER_LIMIT = 65536, TRIGGER_STATES = 4096 };
 
+// So many ways to go on that llama.cpp, which compares each with all others, takes more than a millisecond for a token; from
+// there on the matcher is alone.
+enum : size_t { MANY_WAYS = 256 };
+
 struct grammar_trigger {
     std::regex  regex;
     std::string literal;          // the pattern is nothing but this text
@@ -64,7 +68,7 @@ using sampler_ptr = std::unique_ptr<llama_sampler, sampler_deleter>;
 
 struct grammar_state {
     std::shared_ptr<const grammar_config> config;
-    sampler_ptr                           native;  // nothing while a trigger is awaited
+    sampler_ptr                           native;  // nothing while a trigger is awaited, and after MANY_WAYS
     bool                                  fresh = true; // nothing was accepted
     bool                                  awaiting = false;
     bool                                  broken = false;
@@ -234,6 +238,28 @@ inline bool grammar_takes(const grammar_state & state, llama_token token) {
     return grammar_try_accept(after.get(), token);
 }
 
+// Whether special tokens, or this one, stand for their spelling.
+inline bool grammar_spells(const grammar_config & config, llama_token token) {
+    return config.special || contains(config.spelled, token);
+}
+
+// Whether a grammar that has begun allows a token, by its matcher.
+inline bool grammar_fits(grammar_state & state, llama_token token) {
+    const auto & config = *state.config;
+    auto & tree = config.tokens->tree;
+    tree.build();
+    auto & matcher = *state.matcher;
+    auto at = matcher.now;
+    switch (tree.kind(token)) {
+        case token_tree::END:     return matcher.may_end(at);
+        case token_tree::NOTHING: return false;
+        case token_tree::SPECIAL: if (!grammar_spells(config, token)) return false; // fall through
+        default:                  break;
+    }
+    const int32_t rank = tree.rank(token);
+    return matcher.read(at, tree.text(rank), tree.size(rank)) && matcher.is_open(at);
+}
+
 // Rule out, by a logit of -inf, the candidates that a grammar which has begun refuses.
 inline void grammar_filter(const grammar_state & state, llama_token_data * data, size_t n) {
     constexpr size_t CHUNK = 1024; // llama.cpp keeps the text of all of them at a time, which a cache can hold
@@ -395,6 +421,13 @@ inline grammar_verdict grammar_check(grammar_state & state, llama_token token) {
             if (!state.matcher->read(at, state.piece.data(), state.piece.size())) {
                 return GRAMMAR_REFUSED;
             }
+            if (std::max(state.matcher->n_ways(state.matcher->now), state.matcher->n_ways(at)) > MANY_WAYS) {
+                state.native.reset();
+            }
+        }
+        if (!state.native) {
+            state.checked = grammar_fits(state, token) ? token : LLAMA_TOKEN_NULL;
+            return state.checked == token ? GRAMMAR_ALLOWED : GRAMMAR_REFUSED;
         }
         llama_token_data data = { token, 0.0f, 0.0f };
         grammar_filter(state, &data, 1);
@@ -432,7 +465,9 @@ inline void grammar_accept(grammar_state & state, llama_token token) {
         state.pieces.clear();
     } else if (!state.awaiting) {
         state.broken = true;
-        llama_sampler_accept(state.native.get(), token);
+        if (state.native) {
+            llama_sampler_accept(state.native.get(), token);
+        }
         if (!llama_vocab_is_eog(state.config->vocab, token)) {
             grammar_read(state, state.piece);
         }

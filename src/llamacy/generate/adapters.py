@@ -13,6 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from llamacy._imports import import_whole
 from llamacy.core.adapter import LoraAdapter
 from llamacy.core.control_vector import ControlVector
 from llamacy.errors import AdapterError
@@ -324,6 +325,7 @@ def control_vector(source: Any, scale: float, layers: tuple[int, int] | None) ->
         first, last = source.il_start, source.il_end
     if isinstance(source, (str, bytes, os.PathLike)):
         return ControlVector.from_gguf(os.fsdecode(source), scale=float(scale), il_start=first, il_end=last)
+    import_whole("numpy")
     import numpy as np
 
     # in float64, as a scale may bring what is too large for float32 back into its range

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+from llamacy._imports import import_whole
 from llamacy.core.logits_function import LogitsFunction
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ def _several(given: Any, name: str) -> Iterable[Any]:
 
 
 def _processor(function: Callable[[Any, Any], Any]) -> Callable[[Sequence, Rows], None]:
+    import_whole("numpy")
     import numpy as np
 
     def process(sequence: Sequence, rows: Rows) -> None:
@@ -84,6 +86,7 @@ def _criterion(function: Any) -> Callable[[Sequence, Rows], bool]:
     if isinstance(function, threading.Event):
         event = function
         return lambda *_: event.is_set()
+    import_whole("numpy")
     import numpy as np
 
     return lambda sequence, rows: bool(function(np.asarray(sequence), np.asarray(rows)))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from typing import Any
 
+from llamacy._imports import import_whole
+
 _MISSING = (
     "create_chat_completion_openai_v1 returns the types of the package openai, which is not installed: "
     "pip install 'llamacy[openai]', or pip install openai; create_chat_completion needs nothing and returns dicts"
@@ -20,7 +22,7 @@ def check_openai() -> None:
         It is not installed.
     """
     try:
-        import openai.types.chat  # noqa: F401
+        import_whole("openai.types.chat")
     except ImportError as error:
         raise ImportError(_MISSING) from error
 

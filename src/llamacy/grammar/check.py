@@ -18,7 +18,11 @@ MAX_VISITS = 10_000_000  # steps of llama.cpp's search for left recursion
 MAX_WAYS = 16_384  # ways to go on at any point, each of which is a stack at run time
 
 _TERMINAL = -1
-_Alternative = list[tuple[int, int]]  # symbols and how often each stands there
+_Symbols = list[tuple[int, int]]  # and how often each stands there
+# tuples of numbers are nothing to the garbage collector, which large grammars would keep busy
+_Alternative = tuple[tuple[int, int], ...]
+_Begins = tuple[tuple[int, bool], ...]
+_CHARACTER = (_TERMINAL, 1)
 
 
 def check(rules: Rules, error: Callable[[str, str], GrammarError] | None = None, stacked: Container[int] = ()) -> None:
@@ -62,7 +66,7 @@ class _Examination:
     def __init__(self, rules: Rules, error: Callable[[str, str], GrammarError], stacked: Container[int]) -> None:
         self.error = error
         self._stacked = stacked
-        self.alternatives: list[list[_Alternative]] = []
+        self.alternatives: list[tuple[_Alternative, ...]] = []
         self.copies: list[int] = []
         self.owners: list[str] = []
         self._numbers = {name: self._new_rule(name) for name in rules.rules}
@@ -70,37 +74,39 @@ class _Examination:
         while self._todo:
             rule, node = self._todo.pop()
             parts = node if type(node) is Choice else (node,)
-            self.alternatives[rule] = [self._sequence(rule, part) for part in parts]
+            self.alternatives[rule] = tuple([tuple(self._sequence(rule, part)) for part in parts])
 
     # from trees to rules
 
     def _new_rule(self, owner: str) -> int:
-        self.alternatives.append([])
+        self.alternatives.append(())
         self.copies.append(1)
         self.owners.append(owner)
         return len(self.owners) - 1
 
-    def _sequence(self, rule: int, node: Node) -> _Alternative:
-        found: _Alternative = []
+    def _sequence(self, rule: int, node: Node) -> _Symbols:
+        found: _Symbols = []
         items = cast("tuple[Node, ...]", node) if type(node) is tuple else (node,)
         for item in items:
             if type(item) is Repeat:
                 found += self._repetition(rule, item)
-            elif item != "":
+            elif type(item) is Ref or type(item) is tuple or type(item) is Choice:
                 found.append((self._symbol(rule, item), 1))
+            elif item != "":
+                found.append(_CHARACTER)
         return found
 
-    def _repetition(self, rule: int, node: Repeat) -> _Alternative:
+    def _repetition(self, rule: int, node: Repeat) -> _Symbols:
         marks = [node]
         while type(node.item) is Repeat and id(node.item) in self._stacked:
             node = node.item
             marks.append(node)
-        found: _Alternative = [(self._symbol(rule, node.item), 1)] if node.item != "" else []
+        found: _Symbols = [(self._symbol(rule, node.item), 1)] if node.item != "" else []
         for mark in reversed(marks):
             found = self._repeated(rule, found, mark.minimum, mark.maximum)
         return found
 
-    def _repeated(self, rule: int, item: _Alternative, minimum: int, maximum: int | None) -> _Alternative:
+    def _repeated(self, rule: int, item: _Symbols, minimum: int, maximum: int | None) -> _Symbols:
         if not item:
             return []
         if minimum == 0:
@@ -111,10 +117,8 @@ class _Examination:
             found = item * minimum
         if maximum != minimum:
             rest = self._new_rule(self.owners[rule])
-            self.alternatives[rest] = [[*item], []]
-            if maximum is None:
-                self.alternatives[rest][0].append((rest, 1))
-            else:
+            self.alternatives[rest] = ((*item, (rest, 1)) if maximum is None else tuple(item), ())
+            if maximum is not None:
                 self.copies[rest] = maximum - minimum
             found = [*found, (rest, 1)]
         return found
@@ -162,13 +166,16 @@ class _Examination:
         todo: list[int] = []
         for rule, alternatives in enumerate(self.alternatives):
             for symbols in alternatives:
-                missing = [symbol for symbol, _ in symbols if symbol != _TERMINAL or not terminals]
-                for symbol in missing:
+                n_missing = 0
+                for symbol, _ in symbols:
                     if symbol != _TERMINAL:
                         uses[symbol].append(len(rule_of))
+                        n_missing += 1
+                    elif not terminals:
+                        n_missing += 1
                 rule_of.append(rule)
-                left.append(len(missing))
-                if not missing and not found[rule]:
+                left.append(n_missing)
+                if not n_missing and not found[rule]:
                     found[rule] = True
                     todo.append(rule)
         while todo:
@@ -180,7 +187,7 @@ class _Examination:
                     todo.append(rule)
         return found
 
-    def _leftmost(self, rule: int, nullable: Sequence[bool]) -> list[tuple[int, bool]]:
+    def _leftmost(self, rule: int, nullable: Sequence[bool]) -> _Begins:
         """Return the rules that a rule may begin with, each with whether something follows it."""
         found = []
         for symbols in self.alternatives[rule]:
@@ -194,16 +201,16 @@ class _Examination:
                     break
                 if times > 1:
                     found += [(symbol, follows)] * (times - 1)
-        return found
+        return tuple(found)
 
-    def _refuse_cycles(self, edges: list[list[tuple[int, bool]]], component: list[int], *, growing: bool) -> None:
+    def _refuse_cycles(self, edges: list[_Begins], component: list[int], *, growing: bool) -> None:
         """Refuse a rule that begins with itself; with `growing`, only when that leaves something to do each time."""
         for rule, begins in enumerate(edges):
             for other, follows in begins:
                 if component[other] == component[rule] and (follows or not growing):
                     self._refuse(rule, f"left recursion: rule {self.owners[rule]!r} begins with itself")
 
-    def _bound_search(self, edges: list[list[tuple[int, bool]]], nullable: list[bool], order: list[int]) -> None:
+    def _bound_search(self, edges: list[_Begins], nullable: list[bool], order: list[int]) -> None:
         visits = [1] * len(edges)
         depth = [1] * len(edges)
         total = 0
@@ -285,7 +292,7 @@ def _runs(order: list[int], component: list[int]) -> Iterable[list[int]]:
         yield run
 
 
-def _components(edges: list[list[tuple[int, bool]]]) -> tuple[list[int], list[int]]:
+def _components(edges: list[_Begins]) -> tuple[list[int], list[int]]:
     """Group rules that begin with each other (Tarjan).
 
     Returns

@@ -3,12 +3,14 @@
 All ways through the grammar are followed at once. What a way has still to do is a stack of positions, and a set of
 stacks is kept as a tree from their tops down in which equal parts are one object, so that sets which arise again, as
 they do after each element of a list, are recognised: then nothing is left to do but one look into a dictionary a
-character. The idea of merged stacks is Tomita's (graph-structured stacks, 1985).
+character. The idea of merged stacks is Tomita's (graph-structured stacks, 1985). Stacks that differ only in how often
+a repetition was read are one, with the set of these numbers as bits, so that a text that can be divided in many ways
+takes no more of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from operator import length_hint
 from threading import Lock
@@ -110,12 +112,13 @@ class Matcher:
 
     def _forget(self) -> None:
         # A set of stacks is a number; its members are (position, set of what lies below it) with a position only once.
-        # A position beyond those of the network is one within a repetition, with how often it was read.
+        # A position beyond those of the network is one within a repetition, with a bit for each number of times that it
+        # may have been read. Those of one repetition have no bit in common and differ in what lies below.
         self._members: list[tuple[tuple[int, int], ...]] = [(), ((RETURN, _NOTHING),), ((_IS_BELOW, _NOTHING),)]
         self._numbers = {members: number for number, members in enumerate(self._members)}
         self._counts: list[tuple[int, int]] = []
         self._count_numbers: dict[tuple[int, int], int] = {}
-        self._unions: dict[tuple[int, int], int] = {}
+        self._unions: dict[frozenset[int], int] = {}
         self._expanded: dict[tuple[int, int], int] = {}
         self._closed: dict[int, int] = {_NOTHING: _NOTHING, _END: _END}
         self._moves_on: dict[tuple[int, str], list[tuple[int, list[int]]] | None] = {}
@@ -199,45 +202,95 @@ class Matcher:
     def _push(self, position: int, stacks: int) -> int:
         return self._number(((position, stacks),)) if position != RETURN else stacks
 
-    def _union(self, one: int, other: int) -> int:
-        if one == other or not other:
-            return one
-        if not one:
-            return other
-        unions = self._unions
-        wanted = (one, other) if one < other else (other, one)
-        todo = [] if wanted in unions else [wanted]
-        while todo:
-            pair = todo[-1]
-            merged = dict(self._members[pair[0]])
-            missing = []
-            for position, below in self._members[pair[1]]:
-                there = merged.setdefault(position, below)
-                if there != below:
-                    both = (there, below) if there < below else (below, there)
-                    if both in unions:
-                        merged[position] = unions[both]
-                    else:
-                        missing.append(both)
-            if missing:
-                todo += missing
-            else:
-                unions[pair] = self._number(tuple(sorted(merged.items())))
-                todo.pop()
-        return unions[wanted]
-
     def _unite(self, parts: Iterable[int]) -> int:
         """Return the union of sets, however many they are."""
         distinct = set(parts)
         distinct.discard(_NOTHING)
         if len(distinct) < 2:
             return distinct.pop() if distinct else _NOTHING
-        merged: dict[int, int] = {}
-        for part in distinct:
+        if len(distinct) == 2:  # those that are met again and again
+            group = frozenset(distinct)
+            if group not in self._unions:
+                self._find_unions([group])
+            return self._unions[group]
+        missing: list[frozenset[int]] = []
+        members = self._merge(distinct, missing)
+        if missing:
+            self._find_unions(missing)
+            members = self._merge(distinct, [])
+        return self._number(members)
+
+    def _find_unions(self, todo: list[frozenset[int]]) -> None:
+        while todo:
+            missing: list[frozenset[int]] = []
+            members = self._merge(todo[-1], missing)
+            if missing:
+                todo += missing
+            else:
+                self._unions[todo.pop()] = self._number(members)
+
+    def _merge(self, group: Collection[int], missing: list[frozenset[int]]) -> tuple[tuple[int, int], ...]:
+        """Return the members of a union; first those unions that have to be known for it are added to `missing`."""
+        n_positions = len(self._network.kind)
+        if len(group) == 2:
+            one, other = [self._members[part] for part in group]
+            if one[-1][0] < n_positions or other[-1][0] < n_positions:  # most have no repetitions to be compared
+                merged = dict(one)
+                for position, below in other:
+                    there = merged.setdefault(position, below)
+                    if there != below:
+                        merged[position] = self._known_union(frozenset((there, below)), missing)
+                return tuple(sorted(merged.items()))
+        merged = {}
+        several: dict[int, set[int]] = {}
+        loops: dict[int, dict[int, int]] = {}
+        for part in group:
             for position, below in self._members[part]:
-                there = merged.get(position, _NOTHING)
-                merged[position] = below if there == _NOTHING else self._union(there, below)
-        return self._number(tuple(sorted(merged.items())))
+                if position >= n_positions:
+                    loop, times = self._counts[position - n_positions]
+                    masks = loops.setdefault(loop, {})
+                    masks[below] = masks.get(below, 0) | times
+                elif merged.setdefault(position, below) != below:
+                    several.setdefault(position, {merged[position]}).add(below)
+        for position, belows in several.items():
+            merged[position] = self._known_union(frozenset(belows), missing)
+        members = list(merged.items())
+        for loop, masks in loops.items():
+            if len(masks) > 1:
+                masks = self._disjoint(masks, missing)
+            members += [(self._counted(loop, times), below) for below, times in masks.items()]
+        return tuple(sorted(members))
+
+    def _disjoint(self, masks: dict[int, int], missing: list[frozenset[int]]) -> dict[int, int]:
+        """Return the numbers of times with what lies below, each only once, given those of several sets."""
+        seen = shared = 0
+        for times in masks.values():
+            shared |= seen & times
+            seen |= times
+        if not shared:
+            return masks
+        found: dict[int, int] = {}
+        belows: dict[int, set[int]] = {}
+        for below, times in masks.items():
+            if times & ~shared:
+                found[below] = times & ~shared
+            for bit in _bits(times & shared):
+                belows.setdefault(bit, set()).add(below)
+        together: dict[frozenset[int], int] = {}
+        for bit, those in belows.items():
+            key = frozenset(those)
+            together[key] = together.get(key, 0) | 1 << bit
+        for key, times in together.items():
+            below = self._known_union(key, missing)
+            found[below] = found.get(below, 0) | times
+        return found
+
+    def _known_union(self, group: frozenset[int], missing: list[frozenset[int]]) -> int:
+        union = self._unions.get(group)
+        if union is None:
+            missing.append(group)
+            return _NOTHING
+        return union
 
     # moves
 
@@ -352,15 +405,26 @@ class Matcher:
         return network.nullable[network.follow[loop]] and self._may_leave(loop, times)
 
     def _may_leave(self, loop: int, times: int) -> bool:
-        """Say whether a repetition may end after so many times."""
-        return times >= self._network.bounds[loop][0] or self._network.nullable[self._network.entry[loop]]
+        """Say whether a repetition may end after one of some numbers of times."""
+        return times >> self._network.bounds[loop][0] != 0 or self._network.nullable[self._network.entry[loop]]
 
-    def _after(self, loop: int, times: int) -> int:
-        """Return the position after so many times of a repetition."""
+    def _after(self, loop: int, times: int, below: int) -> int:
+        """Return the stacks of a repetition that was read once more than one of some numbers of times."""
         minimum, maximum = self._network.bounds[loop]
-        if times == maximum:
-            return self._network.follow[loop]
-        counted = (loop, times if maximum is not None else min(times, minimum))
+        times <<= 1
+        if maximum is None:
+            if times >> minimum > 1:  # more than enough is as good as enough
+                times = times & (1 << minimum) - 1 | 1 << minimum
+            return self._push(self._counted(loop, times), below)
+        more = times & (1 << maximum) - 1
+        if more == times:
+            return self._push(self._counted(loop, times), below)
+        last = self._push(self._network.follow[loop], below)
+        return self._unite([self._push(self._counted(loop, more), below), last]) if more else last
+
+    def _counted(self, loop: int, times: int) -> int:
+        """Return the position within a repetition for a set of numbers of times."""
+        counted = (loop, times)
         number = self._count_numbers.get(counted)
         if number is None:
             number = self._count_numbers[counted] = len(self._network.kind) + len(self._counts)
@@ -378,9 +442,9 @@ class Matcher:
             return result
         if position >= len(network.kind):
             loop, times = self._counts[position - len(network.kind)]
-            result = self._expand(network.entry[loop], self._push(self._after(loop, times + 1), below))
+            result = self._expand(network.entry[loop], self._after(loop, times, below))
             if self._may_leave(loop, times):
-                result = self._union(result, self._expand(network.follow[loop], below))
+                result = self._unite([result, self._expand(network.follow[loop], below)])
         elif network.kind[position] == CHARACTER:
             result = self._push(position, below)
         else:
@@ -397,6 +461,7 @@ class Matcher:
             order = network.leftmost(positions)
             if len(positions) == 1:
                 self._orders[positions] = order
+        several: dict[int, list[int]] = {}  # what is still to be united when its position is come to
         tops: dict[int, int] = {}
         changed = True
         while changed:  # more than once where positions lead to each other
@@ -407,15 +472,22 @@ class Matcher:
                 rest = stacks.get(here, _NOTHING)
                 if rest == _NOTHING:
                     continue
+                if here in several:
+                    rest = stacks[here] = self._unite(several.pop(here))
                 if network.kind[here] == CHARACTER:
                     tops[here] = rest
                     continue
                 for other, its_rest in self._moves(here, rest):
                     before = stacks.get(other, _NOTHING)
-                    after = self._union(before, its_rest)
-                    if after != before:
-                        stacks[other] = after
+                    if before == _NOTHING:
+                        stacks[other] = its_rest
                         changed = changed or other in done
+                    elif before != its_rest:
+                        if other in done:
+                            after = stacks[other] = self._unite((before, its_rest))
+                            changed = changed or after != before
+                        else:
+                            several.setdefault(other, [before]).append(its_rest)
         return self._number(tuple(sorted(tops.items())))
 
     def _moves(self, position: int, rest: int) -> list[tuple[int, int]]:
@@ -429,8 +501,13 @@ class Matcher:
         if kind == CALL:
             moves.append((entry, self._push(follow, rest)))
         elif kind == COUNT and network.bounds[position][1] != 0:
-            moves.append((entry, self._push(self._after(position, 1), rest)))
-        leaves = network.nullable[entry] if kind == CALL else self._may_leave(position, 0)
+            moves.append((entry, self._after(position, 1, rest)))
+        leaves = network.nullable[entry] if kind == CALL else self._may_leave(position, 1)
         if leaves and follow != RETURN:
             moves.append((follow, rest))
         return moves
+
+
+def _bits(mask: int) -> list[int]:
+    """Return which bits of a number are set."""
+    return [bit for bit, digit in enumerate(reversed(f"{mask:b}")) if digit == "1"]

@@ -7,9 +7,9 @@ import sys
 import typing
 from decimal import Decimal
 from functools import cache
-from importlib import import_module
 from typing import Any, NoReturn
 
+from llamacy._imports import import_whole
 from llamacy.errors import SchemaError
 
 
@@ -107,7 +107,7 @@ def _is_annotation(source: object) -> bool:
 
 def _pydantic() -> Any:
     try:
-        pydantic = import_module("pydantic")
+        pydantic = import_whole("pydantic")
     except ImportError:
         raise ImportError(
             "a JSON Schema of a type needs pydantic: pip install 'llamacy[pydantic]', or give the schema as a dict"
@@ -119,7 +119,7 @@ def _pydantic() -> Any:
 
 def _from_pydantic(adapter: Any, *arguments: object) -> dict[str, Any]:
     """Return the schema of an adapter, or of the one that a class makes of the arguments."""
-    errors = import_module("pydantic.errors")
+    errors = import_whole("pydantic.errors")
     failures = (errors.PydanticUserError, errors.PydanticUndefinedAnnotation)
     name = arguments[0] if arguments else adapter
     try:

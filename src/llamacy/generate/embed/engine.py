@@ -7,6 +7,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from llamacy._imports import import_whole
 from llamacy.core._architectures import LEARNED_POSITIONS
 from llamacy.core.attempt import Attempt
 from llamacy.core.context import Context
@@ -191,6 +192,7 @@ class EmbeddingEngine:
         DecodeError, EncodeError, OutputError
             llama.cpp failed.
         """
+        import_whole("numpy")
         import numpy as np
 
         if not texts:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -121,8 +121,10 @@ class AutomatonWriter:
         """Return what may follow in a state, up to states that are rules."""
         parts: list[Node] = []
         while True:
-            loops = [characters for characters, target in self._edges[state] if target == state]
-            others = [edge for edge in self._edges[state] if edge[1] != state]
+            others: Sequence[tuple[CharSet, int]] = self._edges[state]
+            loops = [characters for characters, target in others if target == state]
+            if loops:
+                others = [edge for edge in others if edge[1] != state]
             accepts = state in self._accepting
             if loops:
                 _repeat(parts, self._character(loops[0]), 0, None)
