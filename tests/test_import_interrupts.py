@@ -71,6 +71,7 @@ CALLS = {
         "control_vector([[0.5] * 8], 1.0, None)",
         "numpy",
     ),
+    "cache": ("from llamacy.generate.cache import as_store", "as_store(True)", "numpy"),
     "model": ("from llamacy.grammar import Grammar", "Grammar.from_json_schema(list[int])", "pydantic"),
 }
 

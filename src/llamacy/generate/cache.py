@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from llamacy import checkpoint
+from llamacy._imports import import_whole
 from llamacy.checkpoint.memory_kind import can_cut
 from llamacy.errors import CheckpointError, ClosedError
 from llamacy.generate.arguments import checked_count, checked_flag
@@ -342,7 +343,7 @@ def as_store(cache: Cache) -> Store[Any] | None:
     if cache is None or (isinstance(cache, int) and cache == 0):
         return None
     # beginnings of prompts are looked up with NumPy: loaded here, its 0.1 s are none of the first request's
-    import numpy  # noqa: F401
+    import_whole("numpy")
 
     if cache is True:
         return checkpoint.RamStore()

@@ -71,9 +71,9 @@ class RerankRequest:
 
     def ranked(self) -> list[RankedDocument]:
         """Compute the scores, and return the best documents."""
-        import numpy as np
-
         rows = self._engine.run(self._pairs, lora=self._lora)
+        import numpy as np  # the engine has loaded it by now
+
         scores = np.asarray(rows, np.float64)[:, self._column]
         if self._probabilities and not self._head.normalized:
             scores = sigmoid(scores)
