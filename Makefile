@@ -94,6 +94,7 @@ $(VENV)/.tools: pyproject.toml
 # The native build runs by itself first: inside pip nobody would see how far it is.
 $(VENV)/.installed: $(VENV)/.tools $(SOURCES)
 	$(PY) -m buildtools.native
+	@echo "llamacy: compiling its own modules next; pip says nothing meanwhile, which may be for some minutes"
 	$(PY) -m pip install -q --no-build-isolation -e '.[hub]'
 	@touch $@
 
