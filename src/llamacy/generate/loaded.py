@@ -93,8 +93,8 @@ class LoadedModel:
     ) -> None:
         params = _checked(params)
         model_params = {name: params.pop(name) for name in list(params) if name in _MODEL_PARAMS}
-        n_seq_max: Any = params.get("n_seq_max")
-        if isinstance(n_seq_max, Integral) and n_seq_max > 1:
+        n_seq_max = params.get("n_seq_max")
+        if isinstance(n_seq_max, Integral) and int(n_seq_max) > 1:
             params.setdefault("kv_unified", True)
         if isinstance(model_path, Model):
             if model_params:
