@@ -244,6 +244,42 @@ def test_stream_options_without_a_stream_are_refused(llama):
         llama.create_chat_completion([{"role": "user", "content": "x"}], stream_options={"include_usage": True})
 
 
+@pytest.mark.parametrize("name", ["echo", "stream", "cache_prompt", "truncate_prompt", "ignore_eos"])
+def test_switch_may_be_a_bool_of_numpy(llama, name):
+    def asked(value):
+        made = llama("the cat", max_tokens=4, top_k=1, **{name: value})
+        return texts_of(made) if isinstance(made, dict) else [chunk["choices"][0]["text"] for chunk in made]
+
+    for value in (True, False):
+        assert asked(np.bool_(value)) == asked(value)
+    with pytest.raises(TypeError, match=name):
+        asked(np.array([True]))
+
+
+def test_switches_of_a_chat_and_of_the_constructor_may_be_bools_of_numpy():
+    no = np.bool_(False)
+    with Llama(data("llama.gguf"), n_ctx=128, chat_format="chatml", context_shift=no, spm_infill=no, **ONE) as llm:
+        message = [{"role": "user", "content": "x"}]
+        choices = [
+            llm.create_chat_completion(message, max_tokens=2, logprobs=value, parallel_tool_calls=value)["choices"][0]
+            for value in (np.bool_(True), no)
+        ]
+    assert [choice["logprobs"] is None for choice in choices] == [False, True]
+
+
+@pytest.mark.parametrize("name", ["temperature", "top_p", "repeat_penalty", "dry_base", "top_n_sigma", "timeout_s"])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_whole_number_that_no_float_holds_is_out_of_range(llama, name, sign):
+    with pytest.raises(ValueError, match=f"{name} must be from .{{,200}}$"):
+        llama(IDS, max_tokens=1, **{name: sign * 10**400})
+
+
+@pytest.mark.parametrize("wrong", [None, "2", 1.5])
+def test_number_of_sequences_that_is_no_int_is_named(wrong):
+    with pytest.raises(TypeError, match="n_seq_max must be an int"):
+        Llama(data("llama.gguf"), n_ctx=64, n_seq_max=wrong, **ONE)
+
+
 @pytest.mark.parametrize("truncate_prompt", [False, True])
 @pytest.mark.parametrize(
     "ask",

@@ -107,17 +107,37 @@ def test_feed_token_special_spells_special_tokens(vocab):
 
 
 def spelled_text(tokens, spelling, stop):
-    """Cut a text with special tokens in it when, after a token, a stop string is there; then leave them out."""
+    """Cut a text with special tokens in it when, after a token, a stop string is there; then leave them out.
+
+    A stop string looks at the text with those special tokens that it spells, and has each of them as a whole.
+    """
+    visible = [(token, at) for token in tokens if token not in SPECIAL for at in range(len(spelling[token]))]
     for n in range(1, len(tokens) + 1):
-        whole = "".join(spelling[token] for token in tokens[:n])
-        found = [whole.find(text) for text in stop if text in whole]
-        if found:
-            kept, left = [], min(found)
-            for token in tokens[:n]:
-                kept.append("" if token in SPECIAL else spelling[token][:left])
-                left = max(left - len(spelling[token]), 0)
+        starts = []
+        for text in stop:
+            seen = [
+                (number, at)
+                for number, token in enumerate(tokens[:n])
+                if token not in SPECIAL or spelling[token] in text
+                for at in range(len(spelling[token]))
+            ]
+            view = "".join(spelling[tokens[number]][at] for number, at in seen)
+            for start in range(len(view) - len(text) + 1):
+                end = start + len(text)
+                whole = seen[start][1] == 0 or tokens[seen[start][0]] not in SPECIAL
+                whole &= end == len(seen) or seen[end][1] == 0 or tokens[seen[end][0]] not in SPECIAL
+                if whole and view[start:end] == text:
+                    starts.append(seen[start])
+        if starts:
+            kept = [
+                spelling[token][at]
+                for number, token in enumerate(tokens[:n])
+                if token not in SPECIAL
+                for at in range(len(spelling[token]))
+                if (number, at) < min(starts)
+            ]
             return "".join(kept), True
-    return "".join(spelling[token] for token in tokens if token not in SPECIAL), False
+    return "".join(spelling[token][at] for token, at in visible), False
 
 
 SPECIAL = {1: "<s>", 2: "</s>"}
@@ -127,7 +147,7 @@ PLAIN = {toy_tokens(letter, add_special=False)[1]: letter for letter in "ab<s>/"
 @given(
     st.lists(st.sampled_from([*SPECIAL, *PLAIN]), max_size=12),
     st.lists(
-        st.lists(st.sampled_from(["<s>", "</s>", "a", "b", "s>", ">a"]), min_size=1, max_size=3).map("".join),
+        st.lists(st.sampled_from(["<s>", "</s>", "a", "b", "s>", ">a", "s"]), min_size=1, max_size=3).map("".join),
         max_size=3,
     ),
 )
@@ -136,6 +156,15 @@ def test_stop_string_finds_special_tokens_that_leave_no_text(vocab, tokens, stop
     text = "".join(assembler.feed_token(token) for token in tokens) + assembler.finish()
     assert (text, assembler.stopped) == spelled_text(tokens, SPECIAL | PLAIN, stop)
     assert assembler.n_out == assembler.n_in or assembler.stopped
+
+
+def test_stop_string_without_special_tokens_finds_the_same_beside_one_with_them(vocab):
+    a, b = (toy_tokens(letter, add_special=False)[1] for letter in "ab")
+    for stop, tokens, text in [("ab", [b, a, 1, b], "b"), ("s", [a, 1, b], "ab"), (">b", [a, 1, b, b], "abb")]:
+        for stops in (stop,), (stop, "<s></s>"), ("<s></s>", stop):
+            assembler = TextAssembler(vocab, stops, matched=[1, 2])
+            assert "".join(map(assembler.feed_token, tokens)) + assembler.finish() == text
+            assert assembler.stop == (stop if stop == "ab" else None)
 
 
 def test_special_tokens_are_found_only_where_that_is_asked_for(vocab):

@@ -12,5 +12,4 @@ cdef int context_warm_up(Context self) except -1
 cdef int context_set_threads(Context self, object n_threads, object n_threads_batch) except -1
 cdef int context_attach_threadpools(Context self, ThreadPool pool, ThreadPool pool_batch) except -1
 cdef void context_retire_threadpools(Context self) noexcept
-cdef void context_drop_threadpools(Context self) noexcept
 cdef void context_free(Context self) noexcept

@@ -107,18 +107,20 @@ cdef int context_set_threads(Context self, object n_threads, object n_threads_ba
             raise TypeError(f"{name} must be an int, not {type(n).__name__}")
         if not 1 <= n <= 512:
             raise ValueError(f"{name} must be from 1 to 512, not {n}")
-    _check_threads(n_threads, n_threads_batch, self._threadpool, self._threadpool_batch)
     context_acquire(self)
-    c_llama.llama_set_n_threads(self._ptr, n_threads, n_threads_batch)
-    context_release(self)
+    try:
+        _check_threads(n_threads, n_threads_batch, self._threadpool, self._threadpool_batch)
+        c_llama.llama_set_n_threads(self._ptr, n_threads, n_threads_batch)
+    finally:
+        context_release(self)
     return 0
 
 
 cdef int context_attach_threadpools(Context self, ThreadPool pool, ThreadPool pool_batch) except -1:
     """Compute with these pools from the next decode on."""
-    _check_threads(self.n_threads, self.n_threads_batch, pool, pool_batch)
     context_acquire(self)
     try:
+        _check_threads(self.n_threads, self.n_threads_batch, pool, pool_batch)
         first = threadpool_handle(pool)
         second = threadpool_handle(pool_batch)
         threadpool_attach(pool)
@@ -134,33 +136,19 @@ cdef int context_attach_threadpools(Context self, ThreadPool pool, ThreadPool po
 
 
 cdef void context_retire_threadpools(Context self) noexcept:
-    """Let go of the attached pools, but keep them alive: the backend points to them until the next decode."""
+    """Detach the attached pools; those that the backend points to stay alive until the next decode."""
     if self._threadpool is not None:
         threadpool_detach(self._threadpool)
-        self._retired_pools.append((self.epoch, self._threadpool))
         if self._threadpool_batch is not self._threadpool:
             threadpool_detach(self._threadpool_batch)
-            self._retired_pools.append((self.epoch, self._threadpool_batch))
         self._threadpool = None
         self._threadpool_batch = None
-
-
-cdef void context_drop_threadpools(Context self) noexcept:
-    """Let go of the retired pools since which a decode has come; of all when the native context is freed."""
-    cdef ThreadPool pool
-    kept = []
-    for epoch, pool in self._retired_pools:
-        # one that another thread has retired just now, after the decode, is still pointed to
-        if epoch == self.epoch and self._ptr != NULL:
-            kept.append((epoch, pool))
-        else:
-            threadpool_let_go(pool)
-    self._retired_pools = kept
 
 
 cdef void context_free(Context self) noexcept:
     """Free the native context, then let go of what it pointed to."""
     cdef c_llama.llama_context* ptr = self._ptr
+    cdef ThreadPool pool
     if ptr == NULL:
         return
     self._ptr = NULL
@@ -170,7 +158,9 @@ cdef void context_free(Context self) noexcept:
         c_llama.llama_free(ptr)
     handle_closed(CONTEXT)
     context_retire_threadpools(self)
-    context_drop_threadpools(self)
+    for pool in self._native_pools:
+        threadpool_let_go(pool)
+    self._native_pools = []
     self._samplers = {}
     self._n_samplers = 0
     self._adapters = []

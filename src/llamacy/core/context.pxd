@@ -55,7 +55,7 @@ cdef class Context:
     cdef dict _samplers                 # sequence id -> SamplerChain attached to it
     cdef ThreadPool _threadpool         # for one token, or None
     cdef ThreadPool _threadpool_batch   # for many, or None
-    cdef list _retired_pools            # detached, but native code points to them until the next decode
+    cdef list _native_pools             # native code points to them since the last decode, attached still or not
     cdef Context _other                 # that this one reads from, or None
     cdef list _observers                # weak references: who is told what happens to the memory
     cdef dict _on_device                # sequence id -> token of the state kept on the device for it

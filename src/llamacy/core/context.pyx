@@ -12,7 +12,6 @@ from llamacy.core._context_life cimport (
     context_attach_threadpools,
     context_check_create,
     context_check_created,
-    context_drop_threadpools,
     context_free,
     context_retire_threadpools,
     context_set_threads,
@@ -138,7 +137,7 @@ cdef class Context:
         self._encode_first = c_llama.llama_model_has_encoder(c_model) and c_llama.llama_model_has_decoder(c_model)
         self._t5 = model.architecture == "t5"
         self._streams = self.n_seq_max > 1 and not c.kv_unified
-        self._retired_pools = []
+        self._native_pools = []
         self._n_outputs_max = c.n_outputs_max or self.n_batch
         self._embeddings = c.embeddings
         self._needs_state = c.ctx_type == c_llama.LLAMA_CONTEXT_TYPE_MTP
@@ -249,8 +248,6 @@ cdef class Context:
             raise
         except (IndexError, RuntimeError) as error:
             raise native_error(DecodeFatalError, f"decode failed inside: {error}") from None
-        if self._retired_pools:
-            context_drop_threadpools(self)
         if has_stashed():
             raise_stashed()
 

@@ -11,7 +11,7 @@ cdef llama_context* context_handle(Context self) except NULL nogil
 cdef int context_acquire(Context self) except -1 nogil
 cdef void context_release(Context self) noexcept nogil
 cdef int context_begin(Context self, int n_tokens) except -1 nogil
-cdef void context_end(Context self, int interrupt) noexcept nogil
+cdef void context_end(Context self, int interrupt, bint computed) noexcept nogil
 cdef void context_forget_outputs(Context self) noexcept nogil
 cdef int context_check_encoder(Context self, bint tokens) except -1 nogil
 cdef int context_check_decoder(Context self) except -1 nogil

@@ -4,6 +4,7 @@
 The ownership of native memory is decided here: who may run, when the output buffer may move, and which rows are valid.
 """
 
+from cpython.object cimport PyObject
 from libc.stddef cimport size_t
 from libc.stdint cimport int32_t
 from libc.stdlib cimport free, malloc
@@ -14,7 +15,13 @@ from llamacy.core._status cimport raise_closed, raise_decode_status, raise_encod
 from llamacy.core.batch cimport Batch
 from llamacy.core.context cimport Context
 from llamacy.core.log cimport LOG_PASS, LOG_SWALLOW, log_observe
-from llamacy.core.threadpool cimport threadpool_end, threadpool_try_begin
+from llamacy.core.threadpool cimport (
+    ThreadPool,
+    threadpool_end,
+    threadpool_hold,
+    threadpool_let_go,
+    threadpool_try_begin,
+)
 from llamacy.native cimport llama as c_llama
 
 import threading
@@ -23,6 +30,8 @@ from llamacy.errors import ConcurrentUseError, InvalidBatchError, OutputError
 
 cdef extern from "Python.h":
     int PyErr_CheckSignals() except -1
+    Py_ssize_t PyList_GET_SIZE(PyObject* list) noexcept nogil
+    PyObject* PyList_GET_ITEM(PyObject* list, Py_ssize_t i) noexcept nogil
 
 cdef extern from "pythread.h" nogil:
     unsigned long PyThread_get_thread_ident() noexcept
@@ -97,19 +106,90 @@ cdef int context_begin(Context self, int n_tokens) except -1 nogil:
             _leave(self)
             with gil:
                 raise ConcurrentUseError("the thread pool for batches computes for another context now")
+    if not _points_to_attached(self):
+        with gil:
+            _begin_detached(self)
     self._stop.abort = 0
     log_observe(_on_log, <void*>&self._stop.abort)
     return context_interrupt_begin(self) if n_tokens > 1 else 0
 
 
-cdef void context_end(Context self, int interrupt) noexcept nogil:
+cdef void context_end(Context self, int interrupt, bint computed) noexcept nogil:
+    """Leave the context; `computed` says that llama.cpp came to the end."""
     context_interrupt_end(self, interrupt)
     log_observe(NULL, NULL)
+    if not _points_to_attached(self):
+        with gil:
+            _end_detached(self, computed)
+    _end_pools(self)
+    _leave(self)
+
+
+cdef void _end_pools(Context self) noexcept nogil:
     if self._threadpool is not None:
         threadpool_end(self._threadpool)
         if self._threadpool_batch is not self._threadpool:
             threadpool_end(self._threadpool_batch)
-    _leave(self)
+
+
+cdef bint _points_to_attached(Context self) noexcept nogil:
+    """Tell whether the native side points to the attached pools and to no others, as from the second decode on."""
+    cdef PyObject* native = <PyObject*>self._native_pools  # only who is in the context changes it
+    cdef Py_ssize_t n = PyList_GET_SIZE(native)
+    if self._threadpool is None:
+        return n == 0
+    if n == 0 or PyList_GET_ITEM(native, 0) != <PyObject*>self._threadpool:
+        return False
+    if self._threadpool_batch is self._threadpool:
+        return n == 1
+    return n == 2 and PyList_GET_ITEM(native, 1) == <PyObject*>self._threadpool_batch
+
+
+cdef list _attached(Context self):
+    if self._threadpool is None:
+        return []
+    if self._threadpool_batch is self._threadpool:
+        return [self._threadpool]
+    return [self._threadpool, self._threadpool_batch]
+
+
+cdef int _begin_detached(Context self) except -1:
+    """Take the pools that were detached: llama.cpp pauses them now, and a graph whose threads are paused never ends."""
+    cdef ThreadPool pool
+    attached = _attached(self)
+    taken = []
+    for pool in self._native_pools:
+        if pool in attached:
+            continue
+        if not threadpool_try_begin(pool):
+            _give(taken)
+            _end_pools(self)
+            _leave(self)
+            raise ConcurrentUseError("the thread pool that was detached computes for another context now")
+        taken.append(pool)
+    return 0
+
+
+cdef void _end_detached(Context self, bint computed) noexcept:
+    """Give them back, and note which pools the native side points to now, or may point to when the end didn't come."""
+    cdef ThreadPool pool
+    attached = _attached(self)
+    before = self._native_pools
+    others = [pool for pool in before if pool not in attached]
+    self._native_pools = attached if computed else attached + others
+    for pool in attached:
+        if pool not in before:
+            threadpool_hold(pool)
+    _give(others)
+    if computed:
+        for pool in others:
+            threadpool_let_go(pool)
+
+
+cdef void _give(list pools) noexcept:
+    cdef ThreadPool pool
+    for pool in pools:
+        threadpool_end(pool)
 
 
 cdef void _leave(Context self) noexcept nogil:
@@ -175,7 +255,7 @@ cdef int _compute(Context self, Batch batch, bint encode) except? -1000 nogil:
     finally:
         free(positions)
         llamacy_count_add(&batch._busy, -1)
-        context_end(self, interrupt)
+        context_end(self, interrupt, status == 0)
     return status
 
 

@@ -100,7 +100,7 @@ cdef int _process(ExtendedBatch self, Context context, bint encode) except -1 no
             if context._n_rollback != NULL and not encode:
                 _count_rollback(self, context)
     finally:
-        context_end(context, interrupt)
+        context_end(context, interrupt, status == 0)
     if status != 0:
         with gil:
             if status == 2:

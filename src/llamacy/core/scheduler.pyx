@@ -5,7 +5,6 @@ cimport cython
 from libc.stdint cimport int32_t
 
 from llamacy.core._callback cimport has_stashed, raise_stashed
-from llamacy.core._context_life cimport context_drop_threadpools
 from llamacy.core._status cimport native_error
 from llamacy.core.batch cimport Batch
 from llamacy.core.context cimport Context
@@ -454,8 +453,6 @@ cdef int _step(Scheduler self) except -1:
             _resync(self, True)  # an interrupt that was answered by an exception
             raise
     self._epoch = self.context.epoch
-    if self.context._retired_pools:
-        context_drop_threadpools(self.context)
     for sequence in self._sequences:
         if sequence._n_taken and sequence._prompt_logprobs is not None:
             step_record_prompt(self.context, sequence)

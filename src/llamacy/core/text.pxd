@@ -1,8 +1,13 @@
 from libc.stdint cimport int32_t
-from libcpp.pair cimport pair
 from libcpp.vector cimport vector
 
 from llamacy.core.vocab cimport Vocab
+
+
+cdef struct hidden_span:                # a special token that leaves no text, in the pending bytes
+    Py_ssize_t start
+    Py_ssize_t size
+    int32_t token
 
 
 cdef class TextAssembler:
@@ -18,8 +23,8 @@ cdef class TextAssembler:
     cdef readonly long long n_out       # … and went out
     cdef readonly bint stopped
     cdef readonly object stop           # str that ended the text, or None
-    cdef frozenset _matched             # special tokens that leave no text but may be in a stop string
-    cdef vector[pair[Py_ssize_t, Py_ssize_t]] _hidden   # where they are in the pending bytes, and how long
+    cdef dict _matched                  # special tokens that leave no text but are spelled in these stop strings
+    cdef vector[hidden_span] _hidden
 
 
 cdef str assembler_feed_token(TextAssembler self, int32_t token)

@@ -6,7 +6,6 @@ from cpython.unicode cimport PyUnicode_DecodeUTF8, PyUnicode_DecodeUTF8Stateful
 from libc.stdint cimport int32_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memchr, memcmp, memcpy, memmove
-from libcpp.pair cimport pair
 
 from llamacy.core.vocab cimport Vocab, vocab_piece
 
@@ -31,7 +30,8 @@ cdef class TextAssembler:
     spelled : iterable of int
         Special tokens to spell out while the others leave no text.
     matched : iterable of int
-        Special tokens that leave no text either, but are found in stop strings by their spelling.
+        Special tokens that leave no text either, but end it where a stop string spells them. To stop strings that don't
+        they are as if they were not there, as all others are.
 
     Attributes
     ----------
@@ -63,7 +63,12 @@ cdef class TextAssembler:
         self._vocab = vocab
         self._special = special
         self._spelled = frozenset(spelled)
-        self._matched = frozenset(matched)
+        spellings = [(token, vocab.piece(token)) for token in frozenset(matched)] if self._stops else []
+        self._matched = {
+            token: frozenset([stop for stop in self._stops if spelling in stop])
+            for token, spelling in spellings
+            if spelling
+        }
 
     def __dealloc__(self):
         free(self._pending)
@@ -123,7 +128,7 @@ cdef str assembler_feed_token(TextAssembler self, int32_t token):
         n = _spell(self, token)
     elif n == 0 and self._matched and token in self._matched:
         n = _spell(self, token)
-        self._hidden.push_back(pair[Py_ssize_t, Py_ssize_t](self._n_pending, n))
+        self._hidden.push_back(hidden_span(self._n_pending, n, token))
     if n == 0:
         return ""
     self._n_pending += n
@@ -143,18 +148,14 @@ cdef int32_t _spell(TextAssembler self, int32_t token) except -1:
 cdef Py_ssize_t _drop_hidden(TextAssembler self, Py_ssize_t n) noexcept:
     """Take what leaves no text out of the first `n` pending bytes; return how many of them are left."""
     cdef Py_ssize_t start, size
-    while not self._hidden.empty() and self._hidden[0].first < n:
-        start = self._hidden[0].first
-        size = min(self._hidden[0].second, n - start)
+    while not self._hidden.empty() and self._hidden[0].start < n:
+        start = self._hidden[0].start
+        size = self._hidden[0].size  # no stop string begins within it
         memmove(self._pending + start, self._pending + start + size, self._n_pending - start - size)
         n -= size
         self._n_pending -= size
         self.n_out += size
-        if size == self._hidden[0].second:
-            self._hidden.erase(self._hidden.begin())
-        else:
-            self._hidden[0].second -= size
-            self._hidden[0].first += size  # with all others it moves back now
+        self._hidden.erase(self._hidden.begin())
         _move_hidden(self, -size)
     return n
 
@@ -162,7 +163,7 @@ cdef Py_ssize_t _drop_hidden(TextAssembler self, Py_ssize_t n) noexcept:
 cdef void _move_hidden(TextAssembler self, Py_ssize_t by) noexcept:
     cdef size_t i
     for i in range(self._hidden.size()):
-        self._hidden[i].first += by
+        self._hidden[i].start += by
 
 
 cdef int _reserve(TextAssembler self, Py_ssize_t n) except -1:
@@ -194,7 +195,7 @@ cdef str _take(TextAssembler self):
     cdef Py_ssize_t first = -1
     if self._longest_stop:
         for stop in self._stops:
-            found = _find(self._pending, self._n_pending, stop, len(<bytes>stop))
+            found = _find(self, stop)
             if found >= 0 and (first < 0 or found < first):
                 first = found
                 self.stop = (<bytes>stop).decode("utf-8", "replace")
@@ -214,8 +215,18 @@ cdef str _take(TextAssembler self):
     return text
 
 
-cdef Py_ssize_t _find(const char* data, Py_ssize_t n, const char* stop, Py_ssize_t n_stop) noexcept:
-    """Return where `stop` begins in the data, or -1."""
+cdef Py_ssize_t _find(TextAssembler self, bytes stop):
+    """Return where a stop string begins in the pending bytes, or -1."""
+    cdef Py_ssize_t i
+    if self._hidden.empty():
+        return _find_plain(self._pending, self._n_pending, stop, len(stop))
+    for i in range(self._n_pending):
+        if _matches(self, i, stop, len(stop)) == len(stop):
+            return i
+    return -1
+
+
+cdef Py_ssize_t _find_plain(const char* data, Py_ssize_t n, const char* stop, Py_ssize_t n_stop) noexcept:
     cdef const char* at = data
     cdef const char* end = data + n - n_stop
     while at <= end:
@@ -228,15 +239,58 @@ cdef Py_ssize_t _find(const char* data, Py_ssize_t n, const char* stop, Py_ssize
     return -1
 
 
+cdef Py_ssize_t _matches(TextAssembler self, Py_ssize_t at, bytes stop, Py_ssize_t n_stop):
+    """Return how many bytes of a stop string are in the pending ones from `at` on, up to their end; -1 when others are.
+
+    A special token that the stop string spells is in it as a whole; another one is as if it were not there.
+    """
+    cdef const char* text = stop
+    cdef Py_ssize_t n = 0
+    cdef size_t i = 0
+    while i < self._hidden.size() and self._hidden[i].start < at:
+        if at < self._hidden[i].start + self._hidden[i].size:
+            return -1
+        i += 1
+    while n < n_stop and at < self._n_pending:
+        if i < self._hidden.size() and self._hidden[i].start == at:
+            if stop in self._matched[self._hidden[i].token]:
+                if memcmp(self._pending + at, text + n, min(self._hidden[i].size, n_stop - n)) != 0:
+                    return -1
+                n += self._hidden[i].size
+                if n > n_stop:
+                    return -1
+            elif n == 0:
+                return -1
+            at += self._hidden[i].size
+            i += 1
+        else:
+            if self._pending[at] != text[n]:
+                return -1
+            at += 1
+            n += 1
+    return n
+
+
 cdef Py_ssize_t _held_back(TextAssembler self):
     """Return the length of the longest end of the pending bytes that is the beginning of a stop string."""
     cdef Py_ssize_t n, n_stop
     cdef Py_ssize_t longest = min(self._n_pending, self._longest_stop - 1)
     cdef const char* stop
+    if not self._hidden.empty():
+        return _held_with_hidden(self)
     for n in range(longest, 0, -1):
         for text in self._stops:
             n_stop = len(<bytes>text)
             stop = <bytes>text
             if n < n_stop and memcmp(self._pending + self._n_pending - n, stop, n) == 0:
                 return n
+    return 0
+
+
+cdef Py_ssize_t _held_with_hidden(TextAssembler self):
+    cdef Py_ssize_t at
+    for at in range(self._n_pending):
+        for stop in self._stops:
+            if _matches(self, at, stop, len(<bytes>stop)) > 0:  # up to the end of what there is
+                return self._n_pending - at
     return 0

@@ -20,6 +20,7 @@ cdef class ThreadPool:
 cdef ggml_threadpool_t threadpool_handle(ThreadPool self) except NULL
 cdef int threadpool_attach(ThreadPool self) except -1
 cdef void threadpool_detach(ThreadPool self) noexcept
+cdef void threadpool_hold(ThreadPool self) noexcept
 cdef void threadpool_let_go(ThreadPool self) noexcept
 cdef bint threadpool_try_begin(ThreadPool self) noexcept nogil
 cdef void threadpool_end(ThreadPool self) noexcept nogil

@@ -170,12 +170,13 @@ cdef class ThreadPool:
 
     cdef void _release(self) noexcept:
         cdef _free_t free
-        if self._ptr == NULL:
+        cdef c_ggml.ggml_threadpool_t ptr = self._ptr
+        if ptr == NULL:
             return
+        self._ptr = NULL  # before another thread, which may run now, closes it too
         free = <_free_t>cpu_proc_address("ggml_threadpool_free")
         with nogil:
-            free(self._ptr)
-        self._ptr = NULL
+            free(ptr)
         handle_closed(THREADPOOL)
 
 
@@ -186,16 +187,20 @@ cdef c_ggml.ggml_threadpool_t threadpool_handle(ThreadPool self) except NULL:
 
 
 cdef int threadpool_attach(ThreadPool self) except -1:
-    """Note that a context computes on the pool; every call needs `threadpool_detach`, then `threadpool_let_go`."""
+    """Note that a context computes on the pool; every call needs one of `threadpool_detach`."""
     threadpool_handle(self)
     self.n_attached += 1
-    self._n_held += 1
     return 0
 
 
 cdef void threadpool_detach(ThreadPool self) noexcept:
     """Note that a context doesn't compute on the pool any more, though its native side may point to it still."""
     self.n_attached -= 1
+
+
+cdef void threadpool_hold(ThreadPool self) noexcept:
+    """Note that the native side of a context points to the pool; every call needs one of `threadpool_let_go`."""
+    self._n_held += 1
 
 
 cdef void threadpool_let_go(ThreadPool self) noexcept:

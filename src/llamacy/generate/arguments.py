@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from llamacy.generate.names import raise_unknown
 from llamacy.generate.options import SamplingOptions
+from llamacy.generate.sampling_values import plain_bool, plain_float
 
 if TYPE_CHECKING:
     from llamacy.core.logits_function import LogitsFunction
@@ -105,8 +107,8 @@ class RequestOptions:
         if timeout_s is not None:
             if isinstance(timeout_s, bool) or not isinstance(timeout_s, Real):
                 raise TypeError(f"timeout_s must be a number of seconds, not {timeout_s!r:.80}")
-            if not float(timeout_s) >= 0:
-                raise ValueError(f"timeout_s must be from 0, not {timeout_s}")
+            if not 0 <= plain_float(timeout_s) < math.inf and timeout_s != math.inf:
+                raise ValueError(f"timeout_s must be from 0, or None for no limit, not {timeout_s!s:.80}")
 
 
 # most choices of a prompt: each takes memory from the beginning
@@ -190,6 +192,7 @@ def checked_flag(name: str, value: Any) -> bool:
     TypeError
         It is no bool: most other values, "false" among them, would turn it on.
     """
+    value = plain_bool(value)
     if value is not None and not isinstance(value, bool):
         raise TypeError(f"{name} must be True or False, not {value!r:.80}")
     return bool(value)

@@ -16,6 +16,7 @@ from llamacy.generate.complete import checked_logprobs
 from llamacy.generate.formats import format_grammar
 from llamacy.generate.logprobs import LogprobWriter
 from llamacy.generate.prompts import prompt_tokens
+from llamacy.generate.sampling_values import plain_bool
 from llamacy.generate.tools import OneCall, ToolChoice, answer_grammar, call_grammar
 
 if TYPE_CHECKING:
@@ -324,7 +325,7 @@ def _with_thinking(options: SamplingOptions, output: OutputFormat, suffix: str) 
 
 
 def _n_logprobs(arguments: ChatArguments) -> int | None:
-    given: Any = arguments.logprobs
+    given = plain_bool(arguments.logprobs)
     if given is not None and not isinstance(given, bool):
         raise TypeError(
             f"logprobs of a chat is True or False, not {given!r:.80}; "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from llamacy.core.attempt import Attempt
@@ -92,7 +93,8 @@ class LoadedModel:
     ) -> None:
         params = _checked(params)
         model_params = {name: params.pop(name) for name in list(params) if name in _MODEL_PARAMS}
-        if params.get("n_seq_max", 1) > 1:
+        n_seq_max = params.get("n_seq_max")
+        if isinstance(n_seq_max, Integral) and int(n_seq_max) > 1:
             params.setdefault("kv_unified", True)
         if isinstance(model_path, Model):
             if model_params:

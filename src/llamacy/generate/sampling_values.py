@@ -129,12 +129,26 @@ def _refuse(options: SamplingOptions, name: str, why: str) -> None:
         raise ValueError(f"{name}={value!r} would have no effect: {why}; leave one of them out")
 
 
+def plain_bool(value: Any) -> Any:
+    """Return NumPy's True and False as Python's, and anything else as it is."""
+    dtype = getattr(value, "dtype", None)
+    return bool(value) if getattr(dtype, "kind", None) == "b" and getattr(value, "ndim", None) == 0 else value
+
+
+def plain_float(value: Any) -> float:
+    """Return a number as a float; a whole one that is too large for it is infinite."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+
+
 def _number(low: float, high: float, name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{name} must be a number, not {type(value).__name__}")
-    number = float(value)
+    number = plain_float(value)
     if not low <= number <= high or not math.isfinite(number):
-        raise ValueError(f"{name} must be from {low:g} to {high:g}, not {value}")
+        raise ValueError(f"{name} must be from {low:g} to {high:g}, not {value!s:.80}")
     return number
 
 
@@ -162,9 +176,10 @@ def _whole(low: int, high: int, name: str, value: object) -> int:
 
 
 def _flag(name: str, value: object) -> bool:
-    if not isinstance(value, bool):
+    flag = plain_bool(value)
+    if not isinstance(flag, bool):
         raise TypeError(f"{name} must be a bool, not {type(value).__name__}")
-    return value
+    return flag
 
 
 def _seed(name: str, value: object) -> int | None:
