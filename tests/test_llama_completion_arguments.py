@@ -311,3 +311,9 @@ def test_numbers_of_numpy_count_as_those_of_python(llama, name, value):
     expected, result = llama("the cat", **options), llama("the cat", **{**options, name: np.int64(value)})
     assert result["choices"] == expected["choices"]
     assert json.loads(json.dumps(result)) == result
+
+
+def test_context_length_of_numpy_is_a_number_of_python(closing):
+    llm = closing(Llama(data("llama.gguf"), n_ctx=np.int64(64), **ONE))
+    assert type(llm.n_ctx()) is int
+    assert llm.n_ctx() == 64

@@ -182,7 +182,7 @@ class LoadedModel:
         n_ctx_train = self._model.n_ctx_train
         n_ctx = min(n_ctx_train, _DEFAULT_N_CTX) if n_ctx is None else n_ctx or n_ctx_train
         context = Context(self._model, n_ctx=n_ctx, **params)
-        return context, min(n_ctx, context.n_ctx_seq)
+        return context, int(min(n_ctx, context.n_ctx_seq))
 
     # what it is made of
 
