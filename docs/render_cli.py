@@ -16,7 +16,7 @@ _INTRODUCTION = """# The command line
 parser.
 
 Results go to standard output; messages, progress bars and errors go to standard error. An error is one line,
-`llamacy: error: …`.
+`llamacy: error: …`; where a command is used wrongly, the line ends with the command that says how it is used.
 
 | exit status | meaning |
 |---|---|

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,37 @@ def test_what_is_no_adapter_is_told_in_one_line(run: Run, option: str, tmp_path:
         for value in (tmp_path / "nowhere.gguf", f"{tmp_path / 'nowhere.gguf'}:0.5", MODEL):
             message = one_error_line(run(command, "hello", *TINY, *template, option, str(value), check=False))
             assert str(value).removesuffix(":0.5") in message
+
+
+@pytest.mark.parametrize("kind", ["adapter", "model"])
+def test_reason_of_llama_cpp_is_told(run: Run, tmp_path: Path, kind: str) -> None:
+    # the words are those of src/llama-adapter.cpp
+    key, value = {"adapter": ("adapter.type", "other"), "model": ("general.type", "model")}[kind]
+    path = typed_gguf(tmp_path / "typed.gguf", {"general.type": "adapter", key: value})
+    wanted = {"adapter": "expect adapter.type to be 'lora', but got: other"}.get(
+        kind, "expect general.type to be 'adapter', but got: model"
+    )
+    assert one_error_line(run("generate", "hello", *TINY, "--lora", str(path), check=False)).endswith(wanted)
+
+
+def typed_gguf(path: Path, strings: dict[str, str]) -> Path:
+    """Write a GGUF file with nothing but texts as metadata, by the format's description."""
+
+    def text(value: str) -> bytes:
+        return struct.pack("<Q", len(value)) + value.encode()
+
+    strings = {"general.architecture": "qwen3", **strings}
+    pairs = b"".join(text(key) + struct.pack("<I", 8) + text(value) for key, value in strings.items())
+    path.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, len(strings)) + pairs)
+    return path
+
+
+@pytest.mark.parametrize("option", ["--lora", "--control-vector"])
+def test_what_is_behind_the_colon_is_a_scale(run: Run, loras: list[Path], option: str) -> None:
+    for path in ("poems.gguf", "Poems.GGUF", str(loras[0]), __file__):
+        for last in ("x", "", "1,5", "0.5x"):
+            done = run("generate", "hello", *TINY, option, f"{path}:{last}", check=False)
+            assert f"what is behind the colon is the scale, a number, not {last!r}" in one_error_line(done, 2)
 
 
 @pytest.mark.parametrize("value", ["a.gguf:nan", "a.gguf:inf", ":0.5"])

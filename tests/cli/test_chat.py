@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
@@ -42,6 +42,7 @@ def test_one_answer_is_the_completion(run: Run) -> None:
         run("chat", "héllo", "-n", "8", *TINY, env=UTF8),
         run("chat", "-n", "8", *TINY, env=UTF8, input="héllo\n".encode()),
         run("chat", "-", "-n", "8", *TINY, env=UTF8, input="héllo\r\n".encode()),
+        run("chat", "-p", "héllo", "-n", "8", *TINY, env=UTF8),
     ):
         assert done.stdout.decode() == expected
         assert done.stderr == b""
@@ -94,14 +95,14 @@ def test_error_is_one_line(run: Run, options: list[str], words: str) -> None:
 class Terminal:
     """A chat in a terminal."""
 
-    def __init__(self, *arguments: str) -> None:
+    def __init__(self, *arguments: str, errors: IO[bytes] | None = None) -> None:
         pty = pytest.importorskip("pty")
         self._master, child = pty.openpty()
         self.process = subprocess.Popen(
             [sys.executable, "-m", "llamacy", "chat", *arguments],
             stdin=child,
             stdout=child,
-            stderr=child,
+            stderr=errors or child,
             env={**os.environ, "TERM": "dumb", "PYTHONIOENCODING": "utf-8"},
             start_new_session=True,
         )
@@ -142,8 +143,8 @@ class Terminal:
 
 
 @contextlib.contextmanager
-def terminal(*arguments: str) -> Iterator[Terminal]:
-    opened = Terminal(*arguments)
+def terminal(*arguments: str, errors: IO[bytes] | None = None) -> Iterator[Terminal]:
+    opened = Terminal(*arguments, errors=errors)
     try:
         yield opened
     finally:
@@ -156,13 +157,40 @@ def test_talk_keeps_its_history_until_reset() -> None:
     alone = answer(("user", "two"))
     assert len({first, second, alone}) == 3
     with terminal(*TINY, "-n", "8") as talk:
-        talk.read_to("> ")
+        begin = talk.read_to("> ")
+        assert begin == "llamacy: Ctrl-C stops an answer, /reset begins a new conversation, Ctrl-D ends\n> "
         assert talk.say("one") == first
         assert talk.say("two") == second
         assert talk.say("/reset") == ""
         assert talk.say("two") == alone
         talk.type("\x04")
         assert talk.process.wait(60) == 0
+
+
+@pytest.mark.parametrize("line", ["/exit", "/bye now", "/?", "/Reset", "/no_think", "/reset-all"])
+def test_unknown_command_in_a_talk_is_told_and_not_asked(line: str) -> None:
+    with terminal(*TINY, "-n", "8") as talk:
+        talk.read_to("> ")
+        said = talk.say(line)
+        assert said.startswith(f"llamacy: there is no command {line.split()[0]}: /reset begins a new conversation, ")
+        assert "Ctrl-D ends" in said
+        # nothing of it is in the conversation, and a space makes a message of it
+        assert talk.say(f" {line}") == answer(("user", f" {line}"))
+
+
+@pytest.mark.parametrize("line", ["/etc/passwd: what is it?", "/", "/ a", "/2"])
+def test_message_that_is_no_command_is_asked(line: str) -> None:
+    with terminal(*TINY, "-n", "8") as talk:
+        talk.read_to("> ")
+        assert talk.say(line) == answer(("user", line))
+
+
+def test_hint_at_the_start_goes_to_a_terminal_only(tmp_path: Path) -> None:
+    with (tmp_path / "errors").open("wb") as errors, terminal(*TINY, errors=errors) as talk:
+        assert talk.read_to("> ") == "> "
+        talk.type("\x04")
+        assert talk.process.wait(60) == 0
+    assert (tmp_path / "errors").read_bytes() == b""
 
 
 def test_ctrl_c_stops_the_answer_and_the_talk_goes_on(micro_path: Path) -> None:

@@ -227,6 +227,46 @@ def test_file_that_is_there_needs_force(run: Run, bert_path: Path, lines: Path, 
     assert np.load(target).shape == (len(TEXTS), N_EMBD)
 
 
+@pytest.mark.parametrize("kind", ["npy", "jsonl", "parquet"])
+def test_resume_of_what_is_whole_says_so(run: Run, bert_path: Path, lines: Path, tmp_path: Path, kind: str) -> None:
+    if kind == "parquet":
+        pytest.importorskip("pyarrow")
+    target = tmp_path / f"out.{kind}"
+    command = (str(lines), "-o", str(target), "-q")
+    embed(run, bert_path, *command, "--resume")
+    whole = target.read_bytes()
+    message = one_error_line(embed(run, bert_path, *command, "--resume", check=False))
+    assert message.startswith(f"{target} is there, and no interrupted run to go on with")
+    assert "has its name only when it has all rows" in message
+    assert "--force in place of --resume" in message
+    assert target.read_bytes() == whole
+    embed(run, bert_path, *command, "--force")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--prompt", "query"], "--query-prefix"),
+        (["--prompt", "quary"], "did you mean 'query'?"),
+        (["--dimensions", "33"], "more than the 32"),
+    ],
+)
+def test_wrong_option_is_told_before_rows_are_counted(
+    run: Run, bert_path: Path, lines: Path, arguments: list[str], said: str
+) -> None:
+    # without -q: a bar would be a line of its own
+    assert said in one_error_line(embed(run, bert_path, str(lines), *arguments, check=False))
+
+
+@pytest.mark.parametrize("name", ["query", "document"])
+@pytest.mark.parametrize("prompt", [[], ["--prompt", "a "], ["--prompt", "query: "]])
+def test_prefix_without_its_prompt_is_wrong_usage(run: Run, bert_path: Path, name: str, prompt: list[str]) -> None:
+    done = embed(run, bert_path, f"--{name}-prefix", "x", *prompt, input=b"a", check=False)
+    assert f"--{name}-prefix has no effect without --prompt {name}" in one_error_line(done, 2)
+    # a script may give both prefixes always
+    embed(run, bert_path, "-q", "--query-prefix=x ", "--document-prefix=y ", "--prompt=document", input=b"a")
+
+
 def test_missing_pyarrow_is_one_line(run: Run, bert_path: Path, tmp_path: Path) -> None:
     (tmp_path / "hidden").mkdir()
     (tmp_path / "hidden" / "pyarrow.py").write_text("raise ImportError('hidden')")

@@ -48,6 +48,8 @@ def test_stdin_file_and_argument_agree(run: Run, text: str, tmp_path: Path) -> N
         run("generate", "-", *options, input=text.encode() + b"\r\n", env=env).stdout,
         run("generate", "-f", str(tmp_path / "text"), *options, env=env).stdout,
         run("generate", text, *options, env=env).stdout,
+        run("generate", "--prompt", text, *options, env=env).stdout,
+        run("generate", "-p", "-", *options, input=text.encode() + b"\n", env=env).stdout,
     }
     assert len(outputs) == 1
 
@@ -175,7 +177,11 @@ def test_grammar_options_hold_the_text(run: Run, option: str, tmp_path: Path) ->
     ("options", "said"),
     [
         (("--regex", "("), "("),
-        (("--json-schema", "{"), "JSON"),
+        (("--json-schema", "{"), "--json-schema: the schema is no JSON"),
+        (("--json-schema", "x.json"), "; --json-schema-file takes a file."),
+        (("--json-schema", "\n" + "x" * 5000), "; --json-schema-file takes a file."),
+        (("--json-schema", __file__), f"{__file__} is a file: give it with --json-schema-file."),
+        (("--json-schema-file", '{"type": "string"}'), "this is a schema: give it with --json-schema."),
         (("--json-schema", '{"enum": []}'), "enum"),
         (("--grammar-file", "no-such-file"), "no-such-file"),
         (("--json-schema-file", "no-such-file"), "no-such-file"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from llamacy import __version__
-from llamacy.cli.common import CommandError, one_line
+from llamacy.cli.common import CommandError, one_line, renamed
 from llamacy.cli.main import build_parser
 from llamacy.errors import ModelLoadError
 from tests.helpers import REPO, data
@@ -83,16 +84,17 @@ def test_version_is_that_of_the_package(run: Run) -> None:
         ["quantize", "a.gguf", "b.gguf", "Q8_0", "--override-kv", "key=int:x"],
         ["quantize", "a.gguf", "b.gguf", "Q8_0", "--prune-layers", "1,x"],
         ["bench", "-r", "0"],
+        ["quantize", "a.gguf", "b.gguf", "Q8_0", "--tensor-type", "a=Q8_0", "--tensor-type", "a=F16"],
+        ["quantize", "a.gguf", "b.gguf", "Q8_0", "--override-kv", "a=int:1", "--override-kv", "a=int:2"],
+        ["generate", "--lora", "line\nfeed.gguf:x"],
     ],
     ids=" ".join,
 )
 def test_wrong_usage_ends_with_status_2(run: Run, arguments: list[str]) -> None:
     done = run(*arguments, check=False)
-    assert done.returncode == 2
     assert done.stdout == b""
-    text = done.stderr.decode()
-    assert text.startswith("usage: llamacy")
-    assert text.splitlines()[-1].startswith("llamacy ") or text.splitlines()[-1].startswith("llamacy: ")
+    program = f"llamacy {arguments[0]}" if arguments and arguments[0] in COMMANDS else "llamacy"
+    assert one_error_line(done, 2).endswith(f" (see {program} --help)")
 
 
 @pytest.mark.parametrize(
@@ -100,15 +102,127 @@ def test_wrong_usage_ends_with_status_2(run: Run, arguments: list[str]) -> None:
     [
         (["generate", "--temperature", "1"], "unrecognized arguments: --temperature; did you mean --temp?"),
         (["chat", "--max-token=3", "x"], "unrecognized arguments: --max-token=3; did you mean --max-tokens?"),
+        (["chat", "x", "--n-gpu-layers", "3"], "unrecognized arguments: --n-gpu-layers 3; did you mean --gpu-layers?"),
+        (["chat", "--context-size=3", "x"], "unrecognized arguments: --context-size=3; did you mean --ctx-size?"),
+        (["chat", "--system-prompt=a", "x"], "unrecognized arguments: --system-prompt=a; did you mean --system?"),
+        (["info", "--helpp"], "unrecognized arguments: --helpp; did you mean --help?"),
         (["devices", "extra"], "unrecognized arguments: extra"),
+        (["devices", "--hfrepo"], "unrecognized arguments: --hfrepo"),
         (["info", "--zzzzzz"], "unrecognized arguments: --zzzzzz"),
+        (["chat", "Hello", "there"], "unrecognized arguments: there; a text of several words stands in quotes"),
+        (["generate", "a", "b", "c"], "unrecognized arguments: b c; a text of several words stands in quotes"),
+        (["tokenize", "a", "b"], "unrecognized arguments: b; a text of several words stands in quotes"),
     ],
 )
-def test_unknown_option_is_told_with_the_usage_of_its_command(run: Run, arguments: list[str], said: str) -> None:
+def test_unknown_argument_is_told_with_what_may_be_meant(run: Run, arguments: list[str], said: str) -> None:
     done = run(*arguments, check=False)
-    assert done.returncode == 2
-    assert done.stderr.decode().startswith(f"usage: llamacy {arguments[0]} ")
-    assert done.stderr.decode().splitlines()[-1] == f"llamacy {arguments[0]}: error: {said}"
+    assert one_error_line(done, 2) == f"{said} (see llamacy {arguments[0]} --help)"
+
+
+@pytest.mark.parametrize("option", ["-hf", "-hfr", "--hf-repo", "--hf-file=a.gguf", "--model-url", "-mu"])
+def test_option_that_fetches_a_model_is_told_what_does(run: Run, option: str) -> None:
+    for command in ("chat", "generate", "embed"):
+        message = one_error_line(run(command, option, "org/model", "hi", check=False), 2)
+        assert message.startswith(f"there is no option {option.split('=')[0]}: `hf download")
+    # behind -- it is a text
+    assert "no/such.gguf" in one_error_line(run("generate", "-m", "no/such.gguf", "--", option, check=False))
+
+
+@pytest.mark.parametrize(
+    ("command", "sources"),
+    [
+        ("generate", [["text"], ["-f", "lines.txt"], ["-p", "text"]]),
+        ("generate", [["-"], ["--file", "lines.txt"], ["--prompt", ""]]),
+        ("tokenize", [["text"], ["-f", "lines.txt"], ["-p", "text"]]),
+        ("chat", [["text"], ["-p", "text"]]),
+        ("chat", [["--chat-template", "file"], ["--chat-format", "chatml"]]),
+        ("info", [["a.gguf"], ["-m", "b.gguf"]]),
+        ("embed", [["--resume"], ["--force"]]),
+        ("rerank", [["--query", "text"], ["--query-field", "text"]]),
+        ("rerank", [["--query-field=a", "-ma", "--resume"], ["--force"]]),
+    ],
+)
+def test_two_sources_of_one_thing_are_wrong_usage(run: Run, command: str, sources: list[list[str]]) -> None:
+    for number, one in enumerate(sources):
+        for other in sources[number + 1 :]:
+            assert "not allowed with" in one_error_line(run(command, *one, *other, check=False), 2)
+            assert "not allowed with" in one_error_line(run(command, *other, *one, check=False), 2)
+
+
+def parameters() -> set[str]:
+    """Names of Python's parameters that nobody would take for a word of a sentence."""
+    from inspect import signature
+
+    from llamacy import Embedding, Llama, quantize
+
+    calls = (Llama, Llama.create_completion, Llama.create_chat_completion, Embedding, Embedding.embed, quantize)
+    return {name for call in calls for name in signature(call).parameters if "_" in name} | {"truncate_prompt"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["generate", "-c", "8", "a long prompt"], "room for 8; shorten it, or use a larger --ctx-size"),
+        (["chat", "-c", "8", "a long prompt", "--chat-format=chatml"], "shorten it, or use a larger --ctx-size"),
+        (["generate", "-c", "2147483647", "a"], "--ctx-size must be from 0 to"),
+        (["bench", "-p", "3", "-c", "2147483647"], "--ctx-size must be from 0 to"),
+        (["generate", "--stop", "", "a"], "a text in --stop is empty"),
+        (["chat", "--stop", "", "a", "--chat-format=chatml"], "a text in --stop is empty"),
+        (["chat", "a", "--chat-template=chatml"], "--chat-template takes a file, and there is none chatml: --chat-for"),
+        (["chat", "a", "--chat-template=nowhere"], "--chat-template nowhere: there is no such file"),
+        (["embed", "README.md", "--pooling=mean", "--dimensions=1000"], "--dimensions=1000 is more than the"),
+        (["embed", "README.md", "--pooling=mean", "--prompt=query"], "--query-prefix"),
+        (["embed", "README.md", "--pooling=mean", "-c=8", "-q"], "use a larger --ctx-size"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_errors_name_options_not_parameters(run: Run, arguments: list[str], said: str) -> None:
+    message = one_error_line(run(*arguments, "-m", str(data("target.gguf")), "-t", "1", check=False, cwd=REPO))
+    assert said in message
+    assert not parameters() & set(re.findall(r"\w+", message)), message
+
+
+def test_warnings_name_options_not_parameters(run: Run) -> None:
+    from llamacy import devices
+
+    if any(device.type.name in {"GPU", "IGPU"} for device in devices()):
+        pytest.skip("this machine has a GPU")
+    for command in (["generate", "a", "-n1"], ["chat", "a", "-n1", "--chat-format=chatml"], ["bench", "-p1", "-n1"]):
+        done = run(*command, "-ngl", "4", "-t", "1", "-m", str(data("target.gguf")))
+        assert "--gpu-layers=4 has no effect" in done.stderr.decode()
+        assert not parameters() & set(re.findall(r"\w+", done.stderr.decode()))
+
+
+def test_renamed_leaves_quotes_and_other_words() -> None:
+    options = {"n_ctx": "--ctx-size", ", or (n_ctx=0)": "", "in stop": "in --stop"}
+    text = "n_ctx=3 isn't n_ctx_train, 'n_ctx' or \"n_ctx\"; it's n_ctx, or (n_ctx=0), nonstop in stops and in stop"
+    said = "--ctx-size=3 isn't n_ctx_train, 'n_ctx' or \"n_ctx\"; it's --ctx-size, nonstop in stops and in --stop"
+    assert renamed(text, options) == said
+    assert renamed(text, {}) == text
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("https://example.org/a.gguf", "`curl -LO`"),
+        ("https://huggingface.co/org/model", "`hf download org/model FILE.gguf`"),
+        ("https://huggingface.co/org/model/resolve/main/q/a.gguf?x=1", "`hf download org/model q/a.gguf`"),
+        ("http://hf.co/org/model/blob/main/a.gguf", "`hf download org/model a.gguf`"),
+    ],
+)
+def test_address_is_shown_whole_with_what_fetches_it(run: Run, address: str, said: str) -> None:
+    tiny = ("-m", str(data("target.gguf")), "-t", "1")
+    for command in (
+        ["info", address],
+        ["generate", "hi", "-m", address],
+        ["quantize", address, "b.gguf", "Q8_0"],
+        ["generate", "-f", address],
+        ["embed", address, *tiny],
+        ["generate", "hi", *tiny, "--lora", address],
+    ):
+        message = one_error_line(run(*command, check=False))
+        assert message.startswith(f"{address}: nothing is read from the web here; ")
+        assert said in message
 
 
 @pytest.mark.parametrize("command", ["info", "generate", "tokenize", "bench"])
@@ -121,7 +235,7 @@ def test_model_missing_is_one_line(run: Run, command: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "give a command: `llamacy --help` says what each does"),
+        ([], "give a command"),
         (["generat", "hi"], "there is no command 'generat'; did you mean generate?"),
         (["embeddings"], "there is no command 'embeddings'; did you mean embed?"),
         (["xyz", "--help"], f"there is no command 'xyz'; there are {', '.join(COMMANDS)}"),
@@ -129,8 +243,7 @@ def test_model_missing_is_one_line(run: Run, command: str) -> None:
 )
 def test_command_that_is_missing_or_unknown_is_told(run: Run, arguments: list[str], said: str) -> None:
     done = run(*arguments, check=False)
-    assert done.returncode == 2
-    assert done.stderr.decode().splitlines()[-1] == f"llamacy: error: {said}"
+    assert one_error_line(done, 2) == f"{said} (see llamacy --help)"
 
 
 @pytest.mark.parametrize(

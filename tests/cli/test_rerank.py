@@ -128,6 +128,27 @@ def test_what_cannot_be_is_one_line(
 
 
 @pytest.mark.parametrize("mode", [("--query", "a"), ("--query-field", "q")])
+@pytest.mark.parametrize(("option", "said"), [("--label", "label0"), ("--template", "{document}")])
+def test_wrong_option_is_told_before_rows_are_counted(
+    run: Run, rank_path: Path, tmp_path: Path, mode: tuple[str, str], option: str, said: str
+) -> None:
+    source = tmp_path / "pairs.jsonl"
+    source.write_text('{"q": "a", "text": "b"}\n')
+    # without -q: a bar would be a line of its own
+    done = run("rerank", str(source), "-m", str(rank_path), "-t", "1", *mode, option, "{query}", check=False)
+    assert said in one_error_line(done)
+
+
+def test_resume_of_what_is_whole_says_so(run: Run, rank_path: Path, tmp_path: Path) -> None:
+    source, target = tmp_path / "pairs.jsonl", tmp_path / "out.npy"
+    source.write_text('{"q": "a", "text": "b"}\n')
+    command = (str(source), "--query-field", "q", "-o", str(target), "--resume")
+    rerank(run, rank_path, *command)
+    message = one_error_line(rerank(run, rank_path, *command, check=False))
+    assert message.startswith(f"{target} is there, and no interrupted run to go on with")
+
+
+@pytest.mark.parametrize("mode", [("--query", "a"), ("--query-field", "q")])
 def test_input_is_not_overwritten(run: Run, rank_path: Path, tmp_path: Path, mode: tuple[str, str]) -> None:
     source = tmp_path / "pairs.jsonl"
     source.write_text('{"q": "a", "text": "b"}\n')

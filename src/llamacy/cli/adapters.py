@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import argparse
 import math
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from llamacy.cli.common import CommandError, one_line, refuse_address
+from llamacy.errors import AdapterError
 
 if TYPE_CHECKING:
     from llamacy import Llama
@@ -33,11 +39,27 @@ def add_adapter_options(parser: argparse.ArgumentParser) -> None:
 def apply_adapters(llm: Llama, arguments: argparse.Namespace) -> None:
     """Load the adapters of the command line, for all requests."""
     for number, (path, scale) in enumerate(arguments.lora, 1):
-        # files in different folders may have the same name
-        llm.load_lora(path, name=f"{number}: {path}", scale=scale)
+        with _with_reason("--lora", path):
+            # files in different folders may have the same name
+            llm.load_lora(path, name=f"{number}: {path}", scale=scale)
     if arguments.control_vector is not None:
         path, scale = arguments.control_vector
-        llm.set_control_vector(path, scale)
+        with _with_reason("--control-vector", path):
+            llm.set_control_vector(path, scale)
+
+
+@contextmanager
+def _with_reason(option: str, path: str) -> Iterator[None]:
+    """Let an error end with what llama.cpp said last, without the name of its function."""
+    refuse_address(path)
+    if not Path(path).exists():
+        raise CommandError(f"{option} {path}: there is no such file.")
+    try:
+        yield
+    except AdapterError as error:
+        if not error.log:
+            raise
+        raise CommandError(f"{one_line(error)}: {re.sub(r'^[a-z_0-9]+: ', '', error.log[-1])}") from error
 
 
 def _scaled(text: str) -> tuple[str, float]:
@@ -48,6 +70,8 @@ def _scaled(text: str) -> tuple[str, float]:
     try:
         scale = float(last)
     except ValueError:
+        if path.lower().endswith(".gguf") or Path(path).is_file():
+            raise argparse.ArgumentTypeError(f"what is behind the colon is the scale, a number, not {last!r}") from None
         return text, 1.0
     if not path or not math.isfinite(scale):
         raise argparse.ArgumentTypeError(f"{text!r} isn't FILE[:SCALE] with a finite scale")

@@ -9,6 +9,7 @@ import time
 from typing import TYPE_CHECKING
 
 from llamacy.cli.common import (
+    COMPUTE_NAMES,
     CommandError,
     add_compute_options,
     add_model_option,
@@ -54,7 +55,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     add_compute_options(parser)
     parser.add_argument("-v", "--verbose", action="store_true", help="llama.cpp's log on standard error")
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, named=COMPUTE_NAMES)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,10 +19,11 @@ from llamacy.cli.common import (
     integer,
     one_line,
     read_text,
+    renamed,
     resolve_model,
     show_native_log,
 )
-from llamacy.cli.generate import report, write_text
+from llamacy.cli.generate import REQUEST_NAMES, report, write_text
 from llamacy.cli.purpose import check_generates, check_reads, loaded
 from llamacy.cli.sampling import add_grammar_options, add_sampling_options, given_grammar, sampling_params
 from llamacy.errors import LlamacyError
@@ -30,6 +32,9 @@ if TYPE_CHECKING:
     from llamacy import Llama
 
 _PROMPT = "> "
+_END = "Ctrl-Z and Enter ends" if sys.platform == "win32" else "Ctrl-D ends"
+_COMMANDS = "/reset begins a new conversation"
+_NAMES = {**REQUEST_NAMES, "chat_template": "--chat-template", "chat_format": "--chat-format"}
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -44,7 +49,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         ),
         allow_abbrev=False,
     )
-    parser.add_argument("message", nargs="?", metavar="MESSAGE", help="one message; -: standard input")
+    one = parser.add_mutually_exclusive_group()
+    one.add_argument("message", nargs="?", metavar="MESSAGE", help="one message; -: standard input")
+    one.add_argument("-p", "--prompt", metavar="TEXT", help="the same as MESSAGE")
     add_model_option(parser)
     parser.add_argument("--system", metavar="TEXT", help="the system message")
     parser.add_argument(
@@ -70,13 +77,15 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         action="store_true",
         help="llama.cpp's log, the seed and the speed on standard error",
     )
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, named=_NAMES, takes_text=True)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
-    is_talk = arguments.message is None and sys.stdin.isatty()
-    message = "" if is_talk else _one_message(arguments.message)
+    argument = arguments.message if arguments.prompt is None else arguments.prompt
+    is_talk = argument is None and sys.stdin.isatty()
+    message = "" if is_talk else _one_message(argument)
+    _check_template(arguments.chat_template)
     options = {
         "max_tokens": arguments.max_tokens,
         "stop": arguments.stop,
@@ -108,6 +117,17 @@ def run(arguments: argparse.Namespace) -> int:
             llm.chat_template  # noqa: B018 - a model without a template is told before the first question
             return _talk(conversation)
         return EXIT_INTERRUPTED if conversation.ask(message) == "abort" else 0
+
+
+def _check_template(path: Path | None) -> None:
+    """Refuse the name of a format where a file is wanted, as llama.cpp's programs take either."""
+    if path is None or path.exists():
+        return
+    from llamacy.chat.classic import chat_format_names
+
+    if str(path) in chat_format_names():
+        raise CommandError(f"--chat-template takes a file, and there is none {path}: --chat-format {path} is a format.")
+    raise CommandError(f"--chat-template {path}: there is no such file.")
 
 
 class _Conversation:
@@ -192,6 +212,8 @@ def _talk(conversation: _Conversation) -> int:
     """Ask for messages and answer them."""
     with contextlib.suppress(ImportError):
         import readline  # noqa: F401 - lines can be edited, and come back with the arrow keys
+    if sys.stderr.isatty():
+        print(f"llamacy: Ctrl-C stops an answer, {_COMMANDS}, {_END}", file=sys.stderr)
     while True:
         try:
             message = input(_PROMPT)
@@ -200,15 +222,22 @@ def _talk(conversation: _Conversation) -> int:
             return 0
         except KeyboardInterrupt:
             write_text("\n")
-            print("llamacy: Ctrl-D ends", file=sys.stderr)
+            print(f"llamacy: {_END}", file=sys.stderr)
             continue
         if message.strip() == "/reset":
             conversation.reset()
+        elif command := re.match(r"/[A-Za-z?][\w?-]*(?!\S)", message):
+            print(
+                f"llamacy: there is no command {command[0]}: {_COMMANDS}, {_END}; a message that begins with a slash "
+                "has a space before it",
+                file=sys.stderr,
+            )
         elif message.strip():
             try:
                 conversation.ask(message.encode("utf-8", "replace").decode())
             except (LlamacyError, ValueError) as error:
-                print(f"llamacy: error: {one_line(error)}; /reset begins a new conversation", file=sys.stderr)
+                said = renamed(one_line(error), _NAMES)
+                print(f"llamacy: error: {said}; {_COMMANDS}", file=sys.stderr)
 
 
 def _one_message(argument: str | None) -> str:

@@ -18,6 +18,15 @@ from llamacy.errors import LlamacyError
 DEFAULT_MODEL = "smollm2-135m"
 DEFAULT_EMBEDDING_MODEL = "all-minilm-l6-v2"
 
+# Parameters that errors and warnings may speak of, and the options of `add_compute_options` that set them.
+COMPUTE_NAMES = {
+    "n_threads": "--threads",
+    "n_threads_batch": "--threads",
+    "n_gpu_layers": "--gpu-layers",
+    "n_batch": "--batch-size",
+    "n_ctx": "--ctx-size",
+}
+
 EXIT_ERROR = 1
 EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141
@@ -46,18 +55,35 @@ def options_named(options: Mapping[str, str]) -> Iterator[None]:
     Parameters
     ----------
     options
-        Options by the name of their parameter. What stands in quotes is no parameter, and stays.
+        As for `renamed`.
     """
-    quoted = r"""(?<!\w)(?:'[^']*'|"[^"]*")"""
-    pattern = re.compile(rf"{quoted}|\b(?:{'|'.join(options)})\b")
     try:
         yield
     except (LlamacyError, ValueError) as error:
         text = one_line(error)
-        renamed = pattern.sub(lambda match: options.get(match[0], match[0]), text)
-        if renamed == text:
+        said = renamed(text, options)
+        if said == text:
             raise
-        raise CommandError(renamed) from error
+        raise CommandError(said) from error
+
+
+def renamed(text: str, options: Mapping[str, str]) -> str:
+    """Return a message with options in place of parameters.
+
+    Parameters
+    ----------
+    text
+        The message. What stands in quotes is no parameter, and stays.
+    options
+        What to say, by the name of a parameter or by the words about it.
+    """
+    if not options:
+        return text
+    quoted = r"""(?<!\w)(?:'[^']*'|"[^"]*")"""
+    # a name is a whole word; of words about one, the longer come first
+    ordered = sorted(options, key=len, reverse=True)
+    names = "|".join((r"\b" if name[0].isalnum() else "") + re.escape(name) + r"(?!\w)" for name in ordered)
+    return re.sub(f"{quoted}|{names}", lambda match: options.get(match[0], match[0]), text)
 
 
 def integer(low: int, high: int = 2**31 - 1) -> Callable[[str], int]:
@@ -92,7 +118,7 @@ def number(low: float, high: float = math.inf) -> Callable[[str], float]:
     return convert
 
 
-def add_model_option(parser: argparse.ArgumentParser, default: str = DEFAULT_MODEL) -> None:
+def add_model_option(parser: argparse._ActionsContainer, default: str = DEFAULT_MODEL) -> None:
     """Add `--model`, as resolved by `resolve_model`."""
     parser.add_argument(
         "-m",
@@ -116,6 +142,7 @@ def resolve_model(model: str | None, default: str = DEFAULT_MODEL) -> Path:
     name = model or default
     if model is not None and (Path(model).exists() or all(model != known.name for known in starter.starters())):
         path = Path(model)
+        refuse_address(model)
         if path.is_dir():
             raise CommandError(f"{path} is a folder: name the GGUF file in it.")
         if not path.exists():
@@ -128,6 +155,32 @@ def resolve_model(model: str | None, default: str = DEFAULT_MODEL) -> Path:
     except FileNotFoundError:
         print(f"llamacy: using the starter model {name}, which is fetched once", file=sys.stderr)
         return starter.pull(name)
+
+
+def refuse_address(file: str | Path) -> None:
+    """Refuse an address of the web where a file is wanted.
+
+    Raises
+    ------
+    CommandError
+        It is one; the message says what fetches the file.
+    """
+    found = re.match(r"([A-Za-z][A-Za-z0-9+.-]+:)//?(?=[^/])", str(file))
+    if found is not None and not Path(file).exists():
+        # a path has one slash of the two
+        address = f"{found[1]}//{str(file)[found.end() :]}"
+        raise CommandError(f"{address}: nothing is read from the web here; {_fetching(address)}")
+
+
+def _fetching(address: str) -> str:
+    """Return what fetches the file of an address."""
+    hub = re.match(r"https?://(?:huggingface\.co|hf\.co)/([^/?]+/[^/?]+)(?:/(?:resolve|blob)/[^/]+/([^?]+))?", address)
+    if hub is not None:
+        return (
+            f"`hf download {hub[1]} {hub[2] or 'FILE.gguf'}` fetches a file of the Hugging Face Hub and prints its "
+            "path; hf comes with the package huggingface_hub."
+        )
+    return "fetch the file, for instance with `curl -LO`, and give its path."
 
 
 def _instead(model: str) -> str:
@@ -209,6 +262,15 @@ def argument_bytes(text: str) -> bytes:
     return os.fsencode(text) if os.name == "posix" else text.encode("utf-8", "surrogatepass")
 
 
+def add_text(parser: argparse.ArgumentParser, metavar: str) -> None:
+    """Add the text of a command, from one of the places that `read_text` takes it from."""
+    one = parser.add_mutually_exclusive_group()
+    one.add_argument("text", nargs="?", metavar=metavar, help="the text; - or nothing: standard input")
+    one.add_argument("-p", "--prompt", metavar="TEXT", help=f"the same as {metavar}")
+    one.add_argument("-f", "--file", type=Path, metavar="FILE", help="read the text from a file")
+    parser.set_defaults(takes_text=True)
+
+
 def read_text(argument: str | None, file: Path | None = None) -> bytes:
     """Return the text of a command: an argument, a file, or standard input.
 
@@ -220,6 +282,7 @@ def read_text(argument: str | None, file: Path | None = None) -> bytes:
     if argument is not None and argument != "-":
         return argument_bytes(argument)
     if file is not None:
+        refuse_address(file)
         return file.read_bytes()
     if argument is None and sys.stdin.isatty():
         raise CommandError("there is no text: give it as an argument, in a file (--file), or on standard input.")

@@ -6,10 +6,12 @@ import argparse
 import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from llamacy.cli.common import (
+    COMPUTE_NAMES,
     DEFAULT_EMBEDDING_MODEL,
     CommandError,
     add_compute_options,
@@ -17,7 +19,6 @@ from llamacy.cli.common import (
     compute_params,
     integer,
     one_line,
-    options_named,
     resolve_model,
     show_native_log,
 )
@@ -35,8 +36,7 @@ _OPTIONS = {
     "truncate=True": "--truncate",
     "dimensions": "--dimensions",
     "normalize": "--normalize",
-    "n_batch": "--batch-size",
-    "n_ctx": "--ctx-size",
+    **COMPUTE_NAMES,
     "pooling_type": "--pooling",
     "prompt": "--prompt",
     "query_prefix": "--query-prefix",
@@ -82,13 +82,17 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     add_compute_options(parser)
     parser.add_argument("-v", "--verbose", action="store_true", help="llama.cpp's log on standard error")
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, named=_OPTIONS)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
     from llamacy.cli.rows.job import RowJob
 
+    if arguments.prompt not in ("query", "document"):
+        for name in ("query", "document"):
+            if getattr(arguments, f"{name}_prefix") is not None:
+                arguments.parser.error(f"--{name}-prefix has no effect without --prompt {name}")
     model = resolve_model(arguments.model, DEFAULT_EMBEDDING_MODEL)
     options = {
         "--normalize": arguments.normalize,
@@ -104,19 +108,19 @@ def run(arguments: argparse.Namespace) -> int:
     with ExitStack() as stack:
         job = stack.enter_context(RowJob(arguments, "embed", model, [arguments.field], "embedding", options))
         stack.enter_context(_text_numbers(job))
-        stack.enter_context(options_named(_OPTIONS))
         engine = stack.enter_context(_engine(arguments, model))
+        vectors_of = partial(
+            engine.embed,
+            normalize=arguments.normalize,
+            truncate=arguments.truncate,
+            prompt=arguments.prompt,
+            dimensions=arguments.dimensions,
+        )
+        vectors_of([])  # an option that is wrong is told before texts are read and counted
         with job.progress(engine.model) as portions:
             job.begin((arguments.dimensions or engine.n_embd,))
             for rows in portions:
-                vectors = engine.embed(
-                    [row.texts[0] for row in rows],
-                    normalize=arguments.normalize,
-                    truncate=arguments.truncate,
-                    prompt=arguments.prompt,
-                    dimensions=arguments.dimensions,
-                )
-                job.write(vectors, rows)
+                job.write(vectors_of([row.texts[0] for row in rows]), rows)
         job.finish()
     return 0
 
@@ -146,10 +150,9 @@ def _text_numbers(job: RowJob) -> Iterator[None]:
     """Let errors count the texts of the file, not those of a portion."""
     try:
         yield
-    except (CommandError, LlamacyError, ValueError) as error:
+    except (LlamacyError, ValueError) as error:
         text = one_line(error)
-        renamed = re.sub(r"^text (\d+)\b", lambda match: f"text {int(match[1]) + job.n_done}", text)
-        raise CommandError(renamed) from error
+        raise ValueError(re.sub(r"^text (\d+)\b", lambda match: f"text {int(match[1]) + job.n_done}", text)) from error
 
 
 def _norm(text: str) -> str | float:

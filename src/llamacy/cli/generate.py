@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from llamacy.cli.adapters import add_adapter_options, apply_adapters
 from llamacy.cli.common import (
+    COMPUTE_NAMES,
     EXIT_INTERRUPTED,
     add_compute_options,
     add_model_option,
+    add_text,
     compute_params,
     integer,
     read_text,
@@ -23,6 +24,14 @@ from llamacy.cli.sampling import add_grammar_options, add_sampling_options, give
 
 if TYPE_CHECKING:
     from llamacy import Llama
+
+# Parameters of `Llama` and its requests that errors may speak of, and what to say here.
+REQUEST_NAMES = {
+    **COMPUTE_NAMES,
+    ", let it be shortened (truncate_prompt=True)": "",
+    "max_tokens": "--max-tokens",
+    "in stop": "in --stop",
+}
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -36,8 +45,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         ),
         allow_abbrev=False,
     )
-    parser.add_argument("prompt", nargs="?", metavar="PROMPT", help="the text; - or nothing: standard input")
-    parser.add_argument("-f", "--file", type=Path, metavar="FILE", help="read the text from a file")
+    add_text(parser, "PROMPT")
     add_model_option(parser)
     parser.add_argument(
         "-n",
@@ -60,13 +68,14 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         action="store_true",
         help="llama.cpp's log, the seed and the speed on standard error",
     )
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, named=REQUEST_NAMES)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
-    prompt = read_text(arguments.prompt, arguments.file)
-    if arguments.prompt in {None, "-"}:
+    argument = arguments.text if arguments.prompt is None else arguments.prompt
+    prompt = read_text(argument, arguments.file)
+    if argument in {None, "-"}:
         prompt = prompt.removesuffix(b"\n").removesuffix(b"\r")
     grammar = given_grammar(arguments)
     path = resolve_model(arguments.model)

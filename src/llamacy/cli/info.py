@@ -24,8 +24,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         description="Show the card of a model, from the metadata of its file. No weights are loaded.",
         allow_abbrev=False,
     )
-    parser.add_argument("file", nargs="?", metavar="MODEL", help="the same as --model")
-    add_model_option(parser)
+    one = parser.add_mutually_exclusive_group()
+    one.add_argument("file", nargs="?", metavar="MODEL", help="the same as --model")
+    add_model_option(one)
     parser.add_argument("--metadata", action="store_true", help="list all keys; long texts and arrays are shortened")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)

@@ -6,13 +6,13 @@ import argparse
 import contextlib
 import io
 import os
-import re
 import signal
 import sys
 import threading
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from llamacy import __version__
@@ -24,7 +24,10 @@ from llamacy.cli.common import (
     EXIT_TERMINATED,
     CommandError,
     one_line,
+    options_named,
+    renamed,
 )
+from llamacy.cli.usage import Parser, check_fetching, unknown_arguments
 from llamacy.errors import LlamacyError
 
 _COMMANDS = (chat, generate, embed, rerank, pull, info, tokenize, quantize, bench, devices, cache)
@@ -32,7 +35,7 @@ _COMMANDS = (chat, generate, embed, rerank, pull, info, tokenize, quantize, benc
 
 def build_parser() -> argparse.ArgumentParser:
     """Make the parser of all commands. Loads no native code."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="llamacy",
         description="Text and vectors of texts from GGUF models with llama.cpp, in this process.",
         epilog="`llamacy COMMAND --help` says what a command takes.",
@@ -44,6 +47,8 @@ def build_parser() -> argparse.ArgumentParser:
         command.add_parser(commands)
     for command_parser in commands.choices.values():
         command_parser.set_defaults(parser=command_parser)
+        if command_parser.get_default("named") is None:
+            command_parser.set_defaults(named={})
     return parser
 
 
@@ -59,28 +64,26 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     argv = sys.argv[1:] if argv is None else argv
     names = [command.__name__.rpartition(".")[2] for command in _COMMANDS]
     if not argv:
-        parser.error("give a command: `llamacy --help` says what each does")
+        parser.error("give a command")
     if not argv[0].startswith("-") and argv[0] not in names:
         from difflib import get_close_matches
 
         close = get_close_matches(argv[0], names, n=1)
         meant = f"did you mean {close[0]}?" if close else f"there are {', '.join(names)}"
         parser.error(f"there is no command {argv[0]!r}; {meant}")
+    if argv[0] in names:
+        check_fetching(argv[1:], _command_parser(parser, argv[0]))
     arguments, unknown = parser.parse_known_args(argv)
     if unknown:
-        # argparse would show the usage of the program, not that of the command
-        arguments.parser.error(f"unrecognized arguments: {' '.join(unknown)}{_nearest(unknown[0], arguments.parser)}")
+        # argparse would name the help of the program, not that of the command
+        arguments.parser.error(unknown_arguments(unknown, arguments.parser))
     return arguments
 
 
-def _nearest(option: str, parser: argparse.ArgumentParser) -> str:
-    if not option.startswith("--"):
-        return ""
-    from difflib import get_close_matches
-
-    name = option.split("=")[0]
-    close = get_close_matches(name, sorted(set(re.findall(r"--[a-z][a-z-]*", parser.format_help()))), n=1)
-    return f"; did you mean {close[0]}?" if close else ""
+def _command_parser(parser: argparse.ArgumentParser, name: str) -> argparse.ArgumentParser:
+    commands = next(action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+    found: argparse.ArgumentParser = commands.choices[name]
+    return found
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -100,7 +103,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with _surroundings():
             arguments = parse(argv)
-            status: int = arguments.run(arguments)
+            warnings.showwarning = partial(_show_warning, arguments.named)
+            with options_named(arguments.named):
+                status: int = arguments.run(arguments)
             sys.stdout.flush()
     except KeyboardInterrupt:
         _finish_line()
@@ -127,16 +132,15 @@ def _surroundings() -> Iterator[None]:
     before = signal.signal(signal.SIGTERM, _on_terminate) if here else None
     try:
         with warnings.catch_warnings():
-            warnings.showwarning = _show_warning
             yield
     finally:
         if here:
             signal.signal(signal.SIGTERM, before)
 
 
-def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
+def _show_warning(named: Mapping[str, str], message: Warning | str, *_: object, **__: object) -> None:
     # Without the line of code that it points at, which is none of the user's.
-    print(f"llamacy: warning: {' '.join(str(message).split())}", file=sys.stderr)
+    print(f"llamacy: warning: {renamed(' '.join(str(message).split()), named)}", file=sys.stderr)
 
 
 def _on_terminate(_signum: int, _frame: object) -> None:

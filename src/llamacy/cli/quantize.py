@@ -7,21 +7,24 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from llamacy.cli.common import CommandError, integer, options_named, print_table, resolve_model, show_native_log
+from llamacy.cli.common import CommandError, integer, print_table, resolve_model, show_native_log
 from llamacy.types import FileType
 
 # Parameters of `quantize` that errors may speak of, and the options that set them.
 _OPTIONS = {
+    "n_threads": "--threads",
     "allow_requantize": "--allow-requantize",
     "kv_overrides": "--override-kv",
+    "without pure, imatrix": "without --pure, --imatrix",
     "only_copy": "--copy",
     "output_tensor_type": "--output-tensor-type",
     "prune_layers": "--prune-layers",
     "tensor_types": "--tensor-type",
     "token_embedding_type": "--token-embedding-type",
 }
+_Value = TypeVar("_Value")
 _TYPES = ", ".join(kind.name for kind in FileType if kind is not FileType.GUESSED)
 
 
@@ -67,11 +70,13 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument("--force", action="store_true", help="replace TARGET when it is there")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress bar")
     parser.add_argument("-v", "--verbose", action="store_true", help="llama.cpp's log on standard error")
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, named=_OPTIONS)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
+    overrides = _each_once(arguments, "--override-kv", arguments.override_kv)
+    tensor_types = _each_once(arguments, "--tensor-type", arguments.tensor_type)
     source = resolve_model(arguments.source)
     if arguments.target.is_dir():
         raise CommandError(f"{arguments.target} is a folder: name the file to write.")
@@ -82,7 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
     from llamacy import quantize
 
     show_native_log(arguments.verbose)
-    with options_named(_OPTIONS), _bar(arguments.quiet or arguments.dry_run) as progress:
+    with _bar(arguments.quiet or arguments.dry_run) as progress:
         result = quantize(
             source,
             arguments.target,
@@ -97,8 +102,8 @@ def run(arguments: argparse.Namespace) -> int:
             keep_split=arguments.keep_split,
             dry_run=arguments.dry_run,
             imatrix=arguments.imatrix,
-            kv_overrides=dict(arguments.override_kv) if arguments.override_kv else None,
-            tensor_types=dict(arguments.tensor_type) if arguments.tensor_type else None,
+            kv_overrides=overrides,
+            tensor_types=tensor_types,
             prune_layers=arguments.prune_layers,
             progress=progress,
         )
@@ -143,6 +148,18 @@ def _type(text: str) -> FileType:
         return FileType[text.upper()]
     except KeyError:
         raise CommandError(f"there is no type {text!r}; types are {_TYPES}") from None
+
+
+def _each_once(
+    arguments: argparse.Namespace, option: str, pairs: list[tuple[str, _Value]] | None
+) -> dict[str, _Value] | None:
+    """Return pairs by their names; of two for one name, one would be dropped."""
+    found: dict[str, _Value] = {}
+    for name, value in pairs or ():
+        if name in found:
+            arguments.parser.error(f"argument {option}: {name!r} is given twice")
+        found[name] = value
+    return found or None
 
 
 def _upper(text: str | None) -> str | None:

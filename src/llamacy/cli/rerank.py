@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from llamacy.cli.common import (
+    COMPUTE_NAMES,
     CommandError,
     add_compute_options,
     compute_params,
     integer,
     one_line,
-    options_named,
     resolve_model,
     show_native_log,
 )
@@ -36,8 +36,7 @@ _OPTIONS = {
     "truncate=True": "--truncate",
     "label": "--label",
     "template": "--template",
-    "n_batch": "--batch-size",
-    "n_ctx": "--ctx-size",
+    **COMPUTE_NAMES,
 }
 
 
@@ -71,7 +70,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     add_compute_options(parser)
     parser.add_argument("-v", "--verbose", action="store_true", help="llama.cpp's log on standard error")
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, named=_OPTIONS)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -82,11 +81,10 @@ def run(arguments: argparse.Namespace) -> int:
         raise CommandError("--top-n is for one query: give --query.")
     model = resolve_model(arguments.model)
     show_native_log(arguments.verbose)
-    with options_named(_OPTIONS):
-        if arguments.query_field is None:
-            _rank(arguments, model)
-        else:
-            _score_pairs(arguments, model)
+    if arguments.query_field is None:
+        _rank(arguments, model)
+    else:
+        _score_pairs(arguments, model)
     return 0
 
 
@@ -114,6 +112,7 @@ def _rank(arguments: argparse.Namespace, model: Path) -> None:
     best: list[tuple[float, int, dict[str, Any]]] = []
     n_done = 0
     with _engine(arguments, model) as engine:
+        _scores(engine, arguments, arguments.query, [], [])  # options are checked before documents are counted
         total = source.count() if show.is_shown else None
         with show.bar("rerank", total, unit=" rows") as bar:
             for rows in portions(source.rows(), engine.model):
@@ -157,6 +156,7 @@ def _score_pairs(arguments: argparse.Namespace, model: Path) -> None:
     with ExitStack() as stack:
         job = stack.enter_context(RowJob(arguments, "rerank", model, fields, "score", options))
         engine = stack.enter_context(_engine(arguments, model))
+        _scores(engine, arguments, "", [], [])  # options are checked before rows are counted
         with job.progress(engine.model) as portions:
             job.begin(())
             for rows in portions:
@@ -193,7 +193,7 @@ def _scores(
     except (LlamacyError, ValueError) as error:
         text = one_line(error)
         renamed = re.sub(r"^document (\d+)\b", lambda match: f"document {numbers[int(match[1])]}", text)
-        if arguments.query_field is not None and not renamed.startswith("document "):
+        if arguments.query_field is not None and documents and not renamed.startswith("document "):
             renamed = f"row {numbers[0]}: {renamed}"
         raise ValueError(renamed) from error
     scores = [0.0] * len(documents)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from llamacy.cli.common import integer, number
+from llamacy.cli.common import CommandError, integer, number, one_line
+from llamacy.errors import LlamacyError
 
 if TYPE_CHECKING:
     from llamacy.grammar import Grammar
@@ -88,7 +90,39 @@ def given_grammar(arguments: argparse.Namespace) -> Grammar | None:
         return Grammar.from_file(arguments.grammar_file)
     if arguments.regex is not None:
         return Grammar.from_regex(arguments.regex)
+    if arguments.json_schema_file is not None:
+        return Grammar.from_json_schema(_schema_text(arguments.json_schema_file))
     schema = arguments.json_schema
-    if schema is None:
-        schema = arguments.json_schema_file.read_text(encoding="utf-8")
-    return Grammar.from_json_schema(schema)
+    try:
+        return Grammar.from_json_schema(schema)
+    except (LlamacyError, ValueError) as error:
+        if _is_json(schema):
+            raise
+        if _is_file(schema):
+            raise CommandError(
+                f"--json-schema takes a schema, and {schema} is a file: give it with --json-schema-file."
+            ) from error
+        raise CommandError(
+            f"--json-schema: {one_line(error).removeprefix('#: ')}; --json-schema-file takes a file."
+        ) from error
+
+
+def _schema_text(path: Path) -> str:
+    if not _is_file(str(path)) and _is_json(str(path)):
+        raise CommandError("--json-schema-file takes a file, and this is a schema: give it with --json-schema.")
+    return path.read_text(encoding="utf-8")
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _is_file(text: str) -> bool:
+    try:
+        return Path(text).is_file()
+    except (OSError, ValueError):  # a schema may be no path at all: too long, or with a zero
+        return False

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
-from pathlib import Path
 
-from llamacy.cli.common import add_model_option, print_table, read_text, resolve_model, show_native_log
+from llamacy.cli.common import add_model_option, add_text, print_table, read_text, resolve_model, show_native_log
 from llamacy.cli.purpose import check_reads, loaded
 
 
@@ -22,8 +21,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         ),
         allow_abbrev=False,
     )
-    parser.add_argument("text", nargs="?", metavar="TEXT", help="the text; - or nothing: standard input")
-    parser.add_argument("-f", "--file", type=Path, metavar="FILE", help="read the text from a file")
+    add_text(parser, "TEXT")
     add_model_option(parser)
     parser.add_argument(
         "--no-bos",
@@ -44,7 +42,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
-    text = read_text(arguments.text, arguments.file)
+    text = read_text(arguments.text if arguments.prompt is None else arguments.prompt, arguments.file)
     path = resolve_model(arguments.model)
     from llamacy import Model
 

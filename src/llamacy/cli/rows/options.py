@@ -40,6 +40,7 @@ def add_row_options(parser: argparse.ArgumentParser, fields: Sequence[tuple[str,
         metavar="NAME",
         help="field to copy to the output; may be repeated",
     )
-    group.add_argument("--resume", action="store_true", help="go on with OUTPUT where an earlier run was interrupted")
-    group.add_argument("--force", action="store_true", help="replace OUTPUT when it is there, and begin again")
+    begin = group.add_mutually_exclusive_group()
+    begin.add_argument("--resume", action="store_true", help="go on with OUTPUT where an earlier run was interrupted")
+    begin.add_argument("--force", action="store_true", help="replace OUTPUT when it is there, and begin again")
     group.add_argument("-q", "--quiet", action="store_true", help="no progress bar and no messages")

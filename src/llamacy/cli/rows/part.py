@@ -227,6 +227,12 @@ class PartFile:
                 f"{self.path} is there from a run that was interrupted: --resume goes on with it, --force begins again."
             )
         if self.target.exists():
+            if self._resume and not self._record.exists():
+                # whether it is of this input and these options, nothing tells: the record ends with the run
+                raise CommandError(
+                    f"{self.target} is there, and no interrupted run to go on with: a file that llamacy wrote has its "
+                    "name only when it has all rows. Keep it, or give --force in place of --resume to compute it again."
+                )
             raise CommandError(f"{self.target} is there already: --force replaces it.")
         # A run of llamacy that was killed before it had a record leaves its lock.
         if self.path.exists() and self.path.stat().st_size and not self._record.exists() and not was_killed:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from llamacy.cli.common import CommandError
+from llamacy.cli.common import CommandError, refuse_address
 
 _SUFFIXES = {
     ".jsonl": "jsonl",
@@ -73,6 +73,7 @@ class Source:
         if path is None and self.kind == "parquet":
             raise CommandError("Parquet can't be read from standard input: name the file.")
         if path is not None and not path.exists():
+            refuse_address(path)
             raise CommandError(f"{path}: there is no such file.")
         if path is not None and path.is_dir():
             raise CommandError(f"{path} is a folder: name a file.")
