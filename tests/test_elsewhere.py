@@ -13,7 +13,7 @@ import pytest
 import llamacy
 import llamacy.checkpoint
 from llamacy import Embedding, Llama
-from llamacy._elsewhere import _ATTRIBUTES, _CLASSES, _OPTION_ADVICE, _SETTINGS
+from llamacy._elsewhere import _ATTRIBUTES, _OPTION_ADVICE, _SETTINGS
 from tests.helpers import data
 
 
@@ -35,16 +35,6 @@ def follow(start: Any, path: str) -> Any:
         if name.endswith("()"):
             start = start()
     return getattr(start, names[-1].removesuffix("()"))
-
-
-@pytest.mark.parametrize("name", _CLASSES)
-def test_class_of_another_package_is_found(name: str) -> None:
-    with pytest.raises(AttributeError) as raised:
-        getattr(llamacy, name)
-    assert not hasattr(llamacy, name)
-    found = re.fullmatch(rf"module 'llamacy' has no attribute '{name}'; use llamacy\.([\w.]+)", str(raised.value))
-    assert found is not None
-    assert isinstance(follow(llamacy, found[1]), type)
 
 
 @pytest.mark.parametrize("name", _ATTRIBUTES)

@@ -33,7 +33,8 @@ DEFAULTS: dict[str, Any] = {
 }  # fmt: skip
 OLD: dict[str, Any] = {
     "use_mmap": None, "use_mlock": None, "use_direct_io": None, "flash_attn": None, "embedding": None,
-    "lora_base": None, "lora_path": None, "rpc_servers": None, "clip_model_path": None, "lora_scale": 1.0, "logits_all": True,
+    "lora_base": None, "lora_path": None, "rpc_servers": None, "clip_model_path": None, "lora_scale": 1.0,
+    "logits_all": True,
 }  # fmt: skip
 
 
