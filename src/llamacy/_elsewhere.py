@@ -170,6 +170,10 @@ _OPTIONS = {
     "num_return_sequences": "n",
     "stop_sequences": "stop",
     "repetition_penalty": "repeat_penalty",
+    "penalty_repeat": "repeat_penalty",
+    "penalty_freq": "frequency_penalty",
+    "penalty_present": "presence_penalty",
+    "top_nsigma": "top_n_sigma",
     "last_n_tokens_size": "penalty_last_n",
     "ctx_size": "n_ctx",
     "num_ctx": "n_ctx",
@@ -260,9 +264,30 @@ def attribute_hint(name: str, kind: type) -> str:
     if name in _SETTINGS:
         return f"; {_SETTINGS[name]}"
     found = _ATTRIBUTES.get(name, "") or _owner(name)
-    if not found or found.startswith("llamacy.") or hasattr(kind, found.split(".")[0].removesuffix("()")):
+    if not found or found.startswith("llamacy."):
         return f"; use {found}" if found else ""
-    return f"; use llamacy.Llama, which has {found}"
+    # with the dot: it is an attribute of the object that was asked
+    if hasattr(kind, found.split(".")[0].removesuffix("()")):
+        return f"; use .{found}"
+    return f"; use llamacy.Llama, which has .{found}"
+
+
+# chat formats of llama-cpp-python that there are not
+_OF_TOOLS = ("chatml-function-calling", "functionary", "functionary-v1", "functionary-v2")
+_OF_MODEL = ("chat_template.default", "hf-autotokenizer", "hf-tokenizer-config")
+_OF_IMAGES = (
+    "llava-1-5", "llava-1-6", "llama-3-vision-alpha", "llama3visionalpha", "llama-3-vision", "moondream", "moondream2",
+    "nanollava", "obsidian", "minicpm-v-2.6", "qwen2.5-vl",
+)  # fmt: skip
+
+
+def chat_format_hint(name: object) -> str:
+    """Return why there is no chat format of a name of llama-cpp-python's, or nothing."""
+    if name in _OF_TOOLS:
+        return "tools work with the model's own template; leave chat_format out"
+    if name in _OF_MODEL:
+        return "the model's own template is taken where chat_format is left out"
+    return _NO_MEDIA if name in _OF_IMAGES else ""
 
 
 def _owner(name: str) -> str:
