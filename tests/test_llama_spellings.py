@@ -117,7 +117,7 @@ def test_default_temperatures_are_those_that_the_docstrings_say(llama: Llama) ->
 # what is given by position: llama-cpp-python's order is another one
 
 
-def test_only_a_prompt_and_max_tokens_are_given_by_position() -> None:
+def test_what_has_another_order_there_is_not_given_by_position() -> None:
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     expected = {
         "__call__": ["self", "prompt", "max_tokens"],
@@ -128,6 +128,9 @@ def test_only_a_prompt_and_max_tokens_are_given_by_position() -> None:
         "create_chat_completion_openai_v1": ["self", "messages"],
         "chat_prompt": ["self", "messages"],
         "generate": ["self", "tokens"],
+        "detokenize": ["self", "tokens"],
+        "embed": ["self", "input"],
+        "create_embedding": ["self", "input", "model"],
     }
     for name, names in expected.items():
         parameters = inspect.signature(getattr(Llama, name)).parameters.values()

@@ -10,7 +10,6 @@ _CLASSES = {
     "LlamaRAMCache": "llamacy.checkpoint.RamStore",
     "LlamaTrieCache": "llamacy.checkpoint.RamStore",
     "LlamaDiskCache": "llamacy.checkpoint.DiskStore",
-    "HybridCheckpointCache": "llamacy.checkpoint.Registry",
     "LlamaState": "llamacy.checkpoint.Snapshot",
     "RamStore": "llamacy.checkpoint.RamStore",
     "DiskStore": "llamacy.checkpoint.DiskStore",
@@ -128,6 +127,7 @@ _NATIVE = "what llama.cpp's headers declare is for Cython: from llamacy.native c
 
 # the same of the package, where there is more to say than a name
 _PACKAGE_ADVICE = {
+    "HybridCheckpointCache": "Llama takes checkpoints by itself, as its ctx_checkpoints and checkpoint_interval say",
     "LLAMA_DEFAULT_SEED": "seed=None draws a seed",
     "LlamaDraftModel": _NO_DRAFTS,
     "LlamaHFTokenizer": "the tokenizer is that of the model file",
