@@ -13,7 +13,7 @@ import pytest
 import llamacy
 import llamacy.checkpoint
 from llamacy import Embedding, Llama
-from llamacy._elsewhere import _ATTRIBUTES, _CLASSES, _OPTION_ADVICE, _SETTINGS
+from llamacy._elsewhere import _ATTRIBUTES, _OPTION_ADVICE, _OPTIONS, _SETTINGS, option_hint
 from tests.helpers import data
 
 
@@ -37,16 +37,6 @@ def follow(start: Any, path: str) -> Any:
     return getattr(start, names[-1].removesuffix("()"))
 
 
-@pytest.mark.parametrize("name", _CLASSES)
-def test_class_of_another_package_is_found(name: str) -> None:
-    with pytest.raises(AttributeError) as raised:
-        getattr(llamacy, name)
-    assert not hasattr(llamacy, name)
-    found = re.fullmatch(rf"module 'llamacy' has no attribute '{name}'; use llamacy\.([\w.]+)", str(raised.value))
-    assert found is not None
-    assert isinstance(follow(llamacy, found[1]), type)
-
-
 @pytest.mark.parametrize("name", _ATTRIBUTES)
 def test_attribute_of_another_package_is_found(llama: Llama, name: str) -> None:
     with pytest.raises(AttributeError) as raised:
@@ -54,7 +44,11 @@ def test_attribute_of_another_package_is_found(llama: Llama, name: str) -> None:
     found = re.fullmatch(rf"'Llama' object has no attribute '{name}'; use (.+)", str(raised.value))
     assert found is not None
     path = found[1]
-    target = follow(llamacy, path.removeprefix("llamacy.")) if path.startswith("llamacy.") else follow(llama, path)
+    if path.startswith("llamacy."):
+        target = follow(llamacy, path.removeprefix("llamacy."))
+    else:  # the dot says whose it is
+        assert path[0] == "."
+        target = follow(llama, path[1:])
     # a method is written as one, and nothing else is
     assert callable(target) == (path.endswith("()") or path.startswith("llamacy."))
 
@@ -95,6 +89,8 @@ def test_every_attribute_of_llama_cpp_python_is_there_or_found(llama: Llama, kin
         if name in _SETTINGS:
             return
         path = hint.removeprefix("use ").removeprefix("llamacy.Llama, which has ")
+        assert path.startswith(("llamacy.", "."))
+        path = path.removeprefix(".")
         target: Any = model
         if "which has" in hint:
             assert kind is Embedding
@@ -112,15 +108,15 @@ def test_every_attribute_of_llama_cpp_python_is_there_or_found(llama: Llama, kin
     [
         (Llama, "embed_batches", "use llamacy.Embedding.embed_batches"),
         (Llama, "classify", "use llamacy.Embedding.classify"),
-        (Llama, "is_recurrent", "use model.is_recurrent"),
-        (Llama, "decode", "use context.decode"),
-        (Llama, "type_k", "use context.params.values['type_k']"),
-        (Llama, "split_mode", "use model.params.values['split_mode']"),
+        (Llama, "is_recurrent", "use .model.is_recurrent"),
+        (Llama, "decode", "use .context.decode"),
+        (Llama, "type_k", "use .context.params.values['type_k']"),
+        (Llama, "split_mode", "use .model.params.values['split_mode']"),
         (Embedding, "create_chat_completion", "use llamacy.Llama.create_chat_completion"),
-        (Embedding, "chat", "use llamacy.Llama, which has create_chat_completion()"),
+        (Embedding, "chat", "use llamacy.Llama, which has .create_chat_completion()"),
         (Embedding, "save_state", "use llamacy.Llama.save_state"),
-        (Embedding, "eval", "use llamacy.Llama, which has generate()"),
-        (Embedding, "encode", "use embed()"),
+        (Embedding, "eval", "use llamacy.Llama, which has .generate()"),
+        (Embedding, "encode", "use .embed()"),
     ],
 )
 def test_what_another_class_has_is_found(kind: Any, name: str, hint: str) -> None:
@@ -129,6 +125,8 @@ def test_what_another_class_has_is_found(kind: Any, name: str, hint: str) -> Non
             getattr(model, name)
         assert str(raised.value) == f"{kind.__name__!r} object has no attribute {name!r}; {hint}"
         path = hint.removeprefix("use ").removeprefix("llamacy.Llama, which has ")
+        assert path.startswith(("llamacy.", "."))
+        path = path.removeprefix(".")
         if path.startswith("llamacy."):
             assert follow(llamacy, path.removeprefix("llamacy."))
         elif "which has" not in hint:
@@ -142,6 +140,38 @@ def test_other_names_are_as_python_has_them(llama: Llama, closing: Callable[[Any
     with pytest.raises(AttributeError, match=r"module 'llamacy' has no attribute 'Lama'$"):
         llamacy.Lama  # type: ignore[attr-defined]  # noqa: B018
     assert closing(Embedding(bert_path, n_threads=1)).n_embd == 32
+
+
+# as llama.cpp calls parameters of its samplers
+_OF_SAMPLERS = {
+    "penalty_repeat": "repeat_penalty", "penalty_freq": "frequency_penalty", "penalty_present": "presence_penalty",
+    "top_nsigma": "top_n_sigma",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", _OF_SAMPLERS)
+def test_name_that_llama_cpp_has_for_a_sampler_leads_to_the_one_here(llama: Llama, name: str) -> None:
+    for ask in (llama, llama.create_completion, lambda tokens, **options: list(llama.generate(tokens, **options))):
+        with pytest.raises(TypeError) as raised:
+            ask([1, 2, 3], max_tokens=1, **{name: 1.1})
+        assert str(raised.value) == f"there is no option {name!r}; did you mean {_OF_SAMPLERS[name]!r}?"
+        assert ask([1, 2, 3], max_tokens=1, **{_OF_SAMPLERS[name]: 1.1})
+    with pytest.raises(TypeError, match=f"did you mean '{_OF_SAMPLERS[name]}'"):
+        llama.create_chat_completion([{"role": "user", "content": "a"}], **{name: 1.1})
+
+
+@pytest.mark.parametrize("name", ["repeat_last_n", "temp", "typ_p", "mirostat", "dry_sequence_breakers"])
+def test_name_that_is_taken_here_too_is_no_error(llama: Llama, name: str) -> None:
+    value = {"typ_p": 0.5, "dry_sequence_breakers": ["a"]}.get(name, 1)
+    assert llama([1, 2, 3], max_tokens=1, **{name: value})
+
+
+@pytest.mark.parametrize("name", _OPTIONS)
+def test_option_of_another_package_leads_to_one_that_is_there(name: str) -> None:
+    known = {_OPTIONS[name]}
+    assert option_hint(name, known) == f"; did you mean {_OPTIONS[name]!r}?"
+    # from elsewhere, it is found where it is
+    assert re.search(r"is an option of requests|is given when the model is loaded", option_hint(name, ()))
 
 
 @pytest.mark.parametrize(

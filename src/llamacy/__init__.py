@@ -53,10 +53,11 @@ def __getattr__(name):
     module = _MODULES.get(name)
     if module is None:
         hint = ""
-        if name[:1].isupper():  # submodules are looked for here as well, before they are imported
-            from llamacy._elsewhere import class_hint
+        # submodules are looked for here as well, before they are imported; none of them is called like that
+        if name[:1].isupper() or name.startswith(("llama_", "ggml_", "gguf_", "mtmd_", "llava_")):
+            from llamacy._elsewhere import package_hint
 
-            hint = class_hint(name)
+            hint = package_hint(name)
         raise AttributeError(f"module 'llamacy' has no attribute {name!r}{hint}")
     from importlib import import_module
 

@@ -10,7 +10,6 @@ _CLASSES = {
     "LlamaRAMCache": "llamacy.checkpoint.RamStore",
     "LlamaTrieCache": "llamacy.checkpoint.RamStore",
     "LlamaDiskCache": "llamacy.checkpoint.DiskStore",
-    "HybridCheckpointCache": "llamacy.checkpoint.Registry",
     "LlamaState": "llamacy.checkpoint.Snapshot",
     "RamStore": "llamacy.checkpoint.RamStore",
     "DiskStore": "llamacy.checkpoint.DiskStore",
@@ -21,6 +20,51 @@ _CLASSES = {
     "LlamaTokenizer": "llamacy.Vocab",
     "SentenceTransformer": "llamacy.Embedding",
     "CrossEncoder": "llamacy.Embedding",
+    "BaseLlamaCache": "llamacy.checkpoint.Store",
+    "BaseLlamaTokenizer": "llamacy.Vocab",
+    "LlamaModel": "llamacy.Model",
+    "LlamaContext": "llamacy.Context",
+    "LlamaBatch": "llamacy.Batch",
+    "LlamaTokenDataArray": "llamacy.Candidates",
+    "LlamaSamplingContext": "llamacy.SamplerChain",
+    "Jinja2ChatFormatter": "llamacy.chat.template.ChatTemplate",
+    "CreateCompletionResponse": "llamacy.generate.responses.Completion",
+    "CreateChatCompletionResponse": "llamacy.generate.responses.ChatCompletion",
+    "CreateEmbeddingResponse": "llamacy.generate.embed.responses.CreateEmbeddingResponse",
+}
+
+# modules of llama-cpp-python
+_MODULES = {
+    "llama_cache": "llamacy.checkpoint",
+    "llama_chat_format": "llamacy.chat.classic",
+    "llama_embedding": "llamacy.embedding",
+    "llama_grammar": "llamacy.grammar",
+    "llama_tokenizer": "llamacy.core.vocab",
+    "llama_types": "llamacy.generate.responses",
+}
+
+# how the constants of C's enumerations begin, and what has them
+_ENUMERATIONS = {
+    "LLAMA_ATTENTION_TYPE_": "AttentionType",
+    "LLAMA_CONTEXT_TYPE_": "ContextType",
+    "GGML_BACKEND_DEVICE_TYPE_": "DeviceType",
+    "LLAMA_FTYPE_MOSTLY_": "FileType",
+    "LLAMA_FTYPE_ALL_": "FileType",
+    "LLAMA_FTYPE_": "FileType",
+    "LLAMA_FLASH_ATTN_TYPE_": "FlashAttnType",
+    "GGML_TYPE_": "GgmlType",
+    "GGUF_TYPE_": "GgufType",
+    "LLAMA_LAZY_MODE_": "LazyMode",
+    "LLAMA_LOAD_MODE_": "LoadMode",
+    "GGML_NUMA_STRATEGY_": "NumaStrategy",
+    "LLAMA_POOLING_TYPE_": "PoolingType",
+    "LLAMA_ROPE_SCALING_TYPE_": "RopeScalingType",
+    "LLAMA_ROPE_TYPE_": "RopeType",
+    "LLAMA_SPLIT_MODE_": "SplitMode",
+    "LLAMA_STATE_SEQ_FLAGS_": "StateFlags",
+    "GGML_SCHED_PRIO_": "ThreadPriority",
+    "LLAMA_TOKEN_ATTR_": "TokenAttr",
+    "LLAMA_VOCAB_TYPE_": "VocabType",
 }
 
 # attributes and methods that a model has there, and where they are here
@@ -79,6 +123,25 @@ _LOG = "set the level, and filters, of the logger 'llamacy' (logging)"
 _NO_MEDIA = "images and audio can't be given to a model yet"
 _NO_DRAFTS = "there is no speculative decoding yet"
 
+_NATIVE = "what llama.cpp's headers declare is for Cython: from llamacy.native cimport llama"
+
+# the same of the package, where there is more to say than a name
+_PACKAGE_ADVICE = {
+    "HybridCheckpointCache": "Llama takes checkpoints by itself, as its ctx_checkpoints and checkpoint_interval say",
+    "LLAMA_DEFAULT_SEED": "seed=None draws a seed",
+    "LlamaDraftModel": _NO_DRAFTS,
+    "LlamaHFTokenizer": "the tokenizer is that of the model file",
+    "LlamaPromptLookupDecoding": _NO_DRAFTS,
+    "LogitsProcessorList": "logits_processor takes a list",
+    "MinTokensLogitsProcessor": "give min_tokens=… to the request",
+    "StoppingCriteriaList": "stopping_criteria takes a list",
+    "llama_cpp": f"llamacy.types has its constants; {_NATIVE}",
+    "llama_multimodal": _NO_MEDIA,
+    "llama_speculative": _NO_DRAFTS,
+    "llava_cpp": _NO_MEDIA,
+    "mtmd_cpp": _NO_MEDIA,
+}
+
 _SETTINGS = {
     "chat_handler": _NO_MEDIA,
     "draft_model": _NO_DRAFTS,
@@ -107,6 +170,10 @@ _OPTIONS = {
     "num_return_sequences": "n",
     "stop_sequences": "stop",
     "repetition_penalty": "repeat_penalty",
+    "penalty_repeat": "repeat_penalty",
+    "penalty_freq": "frequency_penalty",
+    "penalty_present": "presence_penalty",
+    "top_nsigma": "top_n_sigma",
     "last_n_tokens_size": "penalty_last_n",
     "ctx_size": "n_ctx",
     "num_ctx": "n_ctx",
@@ -167,9 +234,29 @@ _OPTION_ADVICE = {
 }
 
 
-def class_hint(name: str) -> str:
-    """Return what to say after "has no attribute" of the package: where the class is, or nothing."""
-    return f"; use {_CLASSES[name]}" if name in _CLASSES else ""
+def package_hint(name: str) -> str:
+    """Return what to say after "has no attribute" of the package: where that is, or nothing."""
+    found = _CLASSES.get(name) or _MODULES.get(name) or _constant(name)
+    if found is not None:
+        return f"; use {found}"
+    if name in _PACKAGE_ADVICE:
+        return f"; {_PACKAGE_ADVICE[name]}"
+    if name.endswith("ChatHandler"):
+        return f"; {_NO_MEDIA}"
+    return f"; {_NATIVE}" if name.lower().startswith(("llama_", "ggml_", "gguf_", "mtmd_")) else ""
+
+
+def _constant(name: str) -> str | None:
+    """Return where an enumeration of C, or a constant of one, is."""
+    from llamacy import types
+
+    for start, kind in _ENUMERATIONS.items():
+        if name.upper() == start[:-1]:
+            return f"llamacy.{kind}"
+        member = name.removeprefix(start)
+        if member != name and hasattr(getattr(types, kind), member):
+            return f"llamacy.{kind}.{member}"
+    return None
 
 
 def attribute_hint(name: str, kind: type) -> str:
@@ -177,9 +264,30 @@ def attribute_hint(name: str, kind: type) -> str:
     if name in _SETTINGS:
         return f"; {_SETTINGS[name]}"
     found = _ATTRIBUTES.get(name, "") or _owner(name)
-    if not found or found.startswith("llamacy.") or hasattr(kind, found.split(".")[0].removesuffix("()")):
+    if not found or found.startswith("llamacy."):
         return f"; use {found}" if found else ""
-    return f"; use llamacy.Llama, which has {found}"
+    # with the dot: it is an attribute of the object that was asked
+    if hasattr(kind, found.split(".")[0].removesuffix("()")):
+        return f"; use .{found}"
+    return f"; use llamacy.Llama, which has .{found}"
+
+
+# chat formats of llama-cpp-python that there are not
+_OF_TOOLS = ("chatml-function-calling", "functionary", "functionary-v1", "functionary-v2")
+_OF_MODEL = ("chat_template.default", "hf-autotokenizer", "hf-tokenizer-config")
+_OF_IMAGES = (
+    "llava-1-5", "llava-1-6", "llama-3-vision-alpha", "llama3visionalpha", "llama-3-vision", "moondream", "moondream2",
+    "nanollava", "obsidian", "minicpm-v-2.6", "qwen2.5-vl",
+)  # fmt: skip
+
+
+def chat_format_hint(name: object) -> str:
+    """Return why there is no chat format of a name of llama-cpp-python's, or nothing."""
+    if name in _OF_TOOLS:
+        return "tools work with the model's own template; leave chat_format out"
+    if name in _OF_MODEL:
+        return "the model's own template is taken where chat_format is left out"
+    return _NO_MEDIA if name in _OF_IMAGES else ""
 
 
 def _owner(name: str) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from llamacy.core.attempt import Attempt
 from llamacy.errors import InUseError
-from llamacy.generate.arguments import checked_flag, renamed, split_arguments
+from llamacy.generate.arguments import CHAT_SPELLINGS, check_second, checked_flag, renamed, split_arguments
 from llamacy.generate.cache import CheckpointOptions
 from llamacy.generate.chat import ChatArguments, ChatRequest
 from llamacy.generate.complete import TextRequest, usage_apart
@@ -215,18 +215,18 @@ class Llama(StatefulModel, EmbeddingBeside):
 
     @overload
     def create_completion(
-        self, prompt: Prompt | Sequence[Prompt], max_tokens: int | None = 16, temperature: float = 0.8,
+        self, prompt: Prompt | Sequence[Prompt], max_tokens: int | None = 16, *, temperature: float | None = None,
         top_k: int = 40, top_p: float = 0.95, min_p: float = 0.05, seed: int | None = None,
-        stop: str | Sequence[str] | None = None, stream: Literal[False] = False, *, suffix: str | None = None,
+        stop: str | Sequence[str] | None = None, stream: Literal[False] = False, suffix: str | None = None,
         echo: bool = False, logprobs: int | None = None, n: int = 1, best_of: int | None = None,
         model: str | None = None, stream_options: Mapping[str, Any] | None = None, **options: Unpack[RequestArguments],
     ) -> responses.Completion: ...  # fmt: skip
 
     @overload
     def create_completion(
-        self, prompt: Prompt | Sequence[Prompt], max_tokens: int | None = 16, temperature: float = 0.8,
+        self, prompt: Prompt | Sequence[Prompt], max_tokens: int | None = 16, *, temperature: float | None = None,
         top_k: int = 40, top_p: float = 0.95, min_p: float = 0.05, seed: int | None = None,
-        stop: str | Sequence[str] | None = None, *, stream: Literal[True], suffix: str | None = None,
+        stop: str | Sequence[str] | None = None, stream: Literal[True], suffix: str | None = None,
         echo: bool = False, logprobs: int | None = None, n: int = 1, best_of: int | None = None,
         model: str | None = None, stream_options: Mapping[str, Any] | None = None, **options: Unpack[RequestArguments],
     ) -> Iterator[responses.Completion]: ...  # fmt: skip
@@ -235,14 +235,14 @@ class Llama(StatefulModel, EmbeddingBeside):
         self,
         prompt: Prompt | Sequence[Prompt],
         max_tokens: int | None = 16,
-        temperature: float = 0.8,
+        *,
+        temperature: float | None = None,
         top_k: int = 40,
         top_p: float = 0.95,
         min_p: float = 0.05,
         seed: int | None = None,
         stop: str | Sequence[str] | None = None,
         stream: bool = False,
-        *,
         suffix: str | None = None,
         echo: bool = False,
         logprobs: int | None = None,
@@ -261,7 +261,7 @@ class Llama(StatefulModel, EmbeddingBeside):
         max_tokens
             Most tokens to generate, 16 by default; None or -1 for up to the end of the context.
         temperature, top_k, top_p, min_p, seed
-            As for `SamplingOptions`.
+            As for `SamplingOptions`; the temperature is 0.8 by default.
         stop
             The text ends before the first of these strings.
         stream
@@ -306,6 +306,7 @@ class Llama(StatefulModel, EmbeddingBeside):
         TypeError, ValueError
             An option is wrong, or there is none of that name.
         """
+        check_second(max_tokens)
         apart = usage_apart(stream_options, stream=stream)
         arguments: dict[str, Any] = {
             "temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p, "seed": seed, **options,
@@ -339,14 +340,14 @@ class Llama(StatefulModel, EmbeddingBeside):
 
     @overload
     def create_chat_completion(
-        self, messages: Sequence[Any], *, stream: Literal[False] = False, temperature: float | None = 0.2,
+        self, messages: Sequence[Any], *, stream: Literal[False] = False, temperature: float | None = None,
         top_k: int = 40, top_p: float = 0.95, min_p: float = 0.05, seed: int | None = None, model: str | None = None,
         stream_options: Mapping[str, Any] | None = None, **options: Unpack[ChatOptions],
     ) -> responses.ChatCompletion: ...  # fmt: skip
 
     @overload
     def create_chat_completion(
-        self, messages: Sequence[Any], *, stream: Literal[True], temperature: float | None = 0.2,
+        self, messages: Sequence[Any], *, stream: Literal[True], temperature: float | None = None,
         top_k: int = 40, top_p: float = 0.95, min_p: float = 0.05, seed: int | None = None, model: str | None = None,
         stream_options: Mapping[str, Any] | None = None, **options: Unpack[ChatOptions],
     ) -> Iterator[responses.ChatCompletionChunk]: ...  # fmt: skip
@@ -356,7 +357,7 @@ class Llama(StatefulModel, EmbeddingBeside):
         messages: Sequence[Any],
         *,
         stream: bool = False,
-        temperature: float | None = 0.2,
+        temperature: float | None = None,
         top_k: int = 40,
         top_p: float = 0.95,
         min_p: float = 0.05,
@@ -401,9 +402,10 @@ class Llama(StatefulModel, EmbeddingBeside):
             As for `create_completion`.
         """
         apart = usage_apart(stream_options, stream=stream)
+        if temperature is None and options.get("temp") is None:
+            temperature = 0.2
         arguments: dict[str, Any] = {
-            "temperature": 0.2 if temperature is None else temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p,
-            "seed": seed, **options,
+            "temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p, "seed": seed, **options,
         }  # fmt: skip
         chat = self._chat(arguments, messages, model)
         if stream:
@@ -459,13 +461,15 @@ class Llama(StatefulModel, EmbeddingBeside):
 
     # without blocking an event loop
 
-    async def acreate_completion(self, prompt: Prompt | Sequence[Prompt], **options: Any) -> Any:
+    async def acreate_completion(
+        self, prompt: Prompt | Sequence[Prompt], max_tokens: int | None = 16, **options: Any
+    ) -> Any:
         """Do as `create_completion` in a thread of its own; with ``stream=True`` the result is an async iterator.
 
         Requests of several tasks wait for each other. A task that is cancelled aborts its request. An iterator that a
         task leaves before its end is closed when the task makes another request.
         """
-        return await self._awaited(lambda: self.create_completion(prompt, **options), options)
+        return await self._awaited(lambda: self.create_completion(prompt, max_tokens, **options), options)
 
     async def acreate_chat_completion(self, messages: Sequence[Any], **options: Any) -> Any:
         """Do as `create_chat_completion` in a thread of its own; with ``stream=True`` the result is an async iterator.
@@ -525,9 +529,7 @@ class Llama(StatefulModel, EmbeddingBeside):
         return [*super()._works(), (slots.lock, lambda: slots.in_use)]
 
     def _chat(self, arguments: dict[str, Any], messages: Sequence[Any], model_name: str | None) -> ChatRequest:
-        arguments = renamed(
-            arguments, {"max_completion_tokens": "max_tokens", "assistant_prefill": "continue_final_message"}
-        )
+        arguments = renamed(arguments, CHAT_SPELLINGS)
         names = ChatArguments.__dataclass_fields__
         # None stands for the default, as for options of sampling
         chat = {name: value for name, value in arguments.items() if name in names and value is not None}

@@ -175,6 +175,7 @@ def llama(path: Path) -> None:
         assert_type(llm.detokenize([1]), bytes)
         assert_type(llm.generate([1, 2], max_tokens=4, temperature=0.0), Generator[int, None, None])
         assert_type(llm.create_completion("text", penalty_last_n=8), Completion)
+        assert_type(llm.create_completion("text", 8, temp=0), Completion)
         assert_type(llm.create_completion("text", stream=True), Iterator[Completion])
         assert_type(llm("text", max_tokens=4, stop=["\n"]), Completion)
         messages = [{"role": "user", "content": "Hi"}]

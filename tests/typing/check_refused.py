@@ -62,3 +62,5 @@ class BothAtOnce(Model, Device): ...  # type: ignore[misc]
 def llama(llm: Llama) -> None:
     llm.create_completion(prompt=1)  # type: ignore[call-overload]
     llm.create_completion("text", maximum=1)  # type: ignore[call-overload]
+    llm.create_completion("text", "suffix")  # type: ignore[call-overload]
+    llm.create_completion("text", 5, 0.2)  # type: ignore[call-overload]

@@ -117,6 +117,8 @@ _REQUEST = frozenset(field.name for field in fields(RequestOptions))
 _SAMPLING = frozenset(SamplingOptions.names())
 # as forks of llama-cpp-python spell them
 _SPELLINGS = {"active_loras": "lora"}
+# other names of what a chat takes, OpenAI's among them
+CHAT_SPELLINGS = {"max_completion_tokens": "max_tokens", "assistant_prefill": "continue_final_message"}
 
 
 def split_arguments(arguments: Mapping[str, Any], known: Iterable[str] = ()) -> tuple[RequestOptions, SamplingOptions]:
@@ -145,7 +147,7 @@ def split_arguments(arguments: Mapping[str, Any], known: Iterable[str] = ()) -> 
 
 
 def renamed(arguments: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    """Return arguments under the first of two names that mean the same.
+    """Return arguments under the first of two names that mean the same; the value of one may be None.
 
     Raises
     ------
@@ -155,10 +157,27 @@ def renamed(arguments: Mapping[str, Any], names: Mapping[str, str]) -> dict[str,
     made: dict[str, Any] = {}
     for name, value in arguments.items():
         new = names.get(name, name)
-        if new in made:
+        # None stands for the default: it is what a signature passes on of what was not given
+        if made.get(new) is None:
+            made[new] = value
+        elif value is not None:
             raise TypeError(f"{new} is given twice, also as {name if name != new else 'another spelling'}")
-        made[new] = value
     return made
+
+
+def check_second(max_tokens: Any) -> None:
+    """Refuse text where a completion takes `max_tokens`: llama-cpp-python takes the suffix there.
+
+    Raises
+    ------
+    TypeError
+        It is text.
+    """
+    if isinstance(max_tokens, (str, bytes)):
+        raise TypeError(
+            f"max_tokens must be an int or None, not {type(max_tokens).__name__} {max_tokens!r:.80}; text that comes "
+            "after what is generated is given by name, suffix=…"
+        )
 
 
 def checked_stop(stop: str | Sequence[str] | None) -> tuple[str, ...]:

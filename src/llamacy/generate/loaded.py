@@ -257,7 +257,7 @@ class LoadedModel:
         """
         return self._vocab.tokenize(text, add_special=add_bos, parse_special=special).tolist()
 
-    def detokenize(self, tokens: Sequence[int], special: bool = False) -> bytes:
+    def detokenize(self, tokens: Sequence[int], *, special: bool = False) -> bytes:
         """Convert tokens into text, which may end in the middle of a character.
 
         Parameters

@@ -180,10 +180,12 @@ class SamplingOptions:
             full = _ALIASES.get(name, name)
             if full not in cls.__dataclass_fields__:
                 raise_unknown(name, cls.names())
+            if value is None:
+                continue
             if full in options:
-                raise TypeError(f"{full} is given twice, also as {name}" if name != full else f"{full} is given twice")
+                raise TypeError(f"{full} is given twice, also as {name if name != full else 'another spelling'}")
             options[full] = value
-        return cls(**{name: value for name, value in options.items() if value is not None})
+        return cls(**options)
 
 
 _DEFAULTS = {field.name: field.default for field in fields(SamplingOptions)}

@@ -9,6 +9,7 @@ from typing import Any, TypedDict
 class FurtherSamplingArguments(TypedDict, total=False):
     """All but those that completions name in their signature."""
 
+    temp: float
     dynatemp_range: float
     dynatemp_exponent: float
     typical_p: float
@@ -54,7 +55,6 @@ class SamplingArguments(FurtherSamplingArguments, total=False):
     """All of them."""
 
     temperature: float
-    temp: float
     top_k: int
     top_p: float
     min_p: float

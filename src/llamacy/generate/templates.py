@@ -69,11 +69,7 @@ class Templates:
         self._named: dict[str, ChatTemplate] = {}
         self._chosen: ChatTemplate | None = None
         if chat_format is not None:
-            from llamacy.chat.classic import classic_template
-
-            self._chosen = classic_template(
-                chat_format, bos_token=self._tokens.get("bos_token", ""), eos_token=self._tokens.get("eos_token", "")
-            )
+            self._chosen = self._classic(chat_format)
         elif chat_template is not None:
             self._chosen = self._made(_source(chat_template), "given")
         elif name is not None:
@@ -130,6 +126,18 @@ class Templates:
                 )
             self._named[""] = self._made(source, "the model's")
         return self._named[""]
+
+    def _classic(self, chat_format: str) -> ChatTemplate:
+        from llamacy.chat.classic import chat_format_names, classic_template
+
+        if chat_format not in chat_format_names():
+            from llamacy._elsewhere import chat_format_hint
+
+            hint = chat_format_hint(chat_format)
+            if hint:
+                raise ValueError(f"there is no chat format {chat_format!r}; {hint}")
+        bos, eos = self._tokens.get("bos_token", ""), self._tokens.get("eos_token", "")
+        return classic_template(chat_format, bos_token=bos, eos_token=eos)
 
     def _made(self, source: str, name: str) -> ChatTemplate:
         from llamacy.chat.template import ChatTemplate
