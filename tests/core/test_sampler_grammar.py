@@ -14,6 +14,7 @@ from llamacy.core.model import Model
 from llamacy.core.sampler import Sampler, SamplerChain
 from llamacy.errors import GrammarError, SamplerError
 from tests.helpers import vendor_dir
+from tests.helpers.masks import allowed
 
 DATE = 'root ::= [0-9]{4} "-" [0-9]{2} ("-" [0-9]{2})?'
 JSON = r"""
@@ -34,14 +35,6 @@ def vocab(request: pytest.FixtureRequest) -> Any:
     path = vendor_dir() / "models" / f"ggml-vocab-{request.param}.gguf"
     with Model(path, vocab_only=True) as model:
         yield model.vocab
-
-
-def allowed(sampler: Sampler, n_vocab: int) -> set[int]:
-    """Return the tokens that a grammar leaves."""
-    candidates = Candidates(np.zeros(n_vocab, np.float32))
-    sampler.apply(candidates)
-    view = np.asarray(candidates)
-    return set(view["id"][np.isfinite(view["logit"])].tolist())
 
 
 def spelled(char: str) -> set[int]:

@@ -19,6 +19,7 @@ from llamacy.core.sampler import Sampler, SamplerChain
 from llamacy.errors import GrammarError, SamplerError
 from tests.core import sampler_reference as reference
 from tests.helpers import vendor_dir
+from tests.helpers.masks import allowed
 
 REAL = ["llama-spm", "gpt-2", "qwen2"]
 N_ROWS = 12
@@ -35,14 +36,6 @@ def vocab(request: pytest.FixtureRequest) -> Any:
 def gpt2() -> Any:
     with Model(vendor_dir() / "models" / "ggml-vocab-gpt-2.gguf", vocab_only=True) as model:
         yield model.vocab
-
-
-def allowed(sampler: Sampler, vocab: Any) -> set[int]:
-    """Return the tokens that a grammar leaves of all."""
-    candidates = Candidates(np.zeros(vocab.n_tokens, np.float32))
-    sampler.apply(candidates)
-    view = np.asarray(candidates)
-    return set(view["id"][np.isfinite(view["logit"])].tolist())
 
 
 def ends(vocab: Any) -> set[int]:
@@ -100,7 +93,7 @@ def test_mask_of_a_vocabulary_is_what_python_says(vocab: Any, grammar: str, begi
     with Sampler.grammar(vocab, grammar) as sampler:
         for byte in begin:
             sampler.accept(pieces[bytes([byte])])
-        found = allowed(sampler, vocab) - ends(vocab)
+        found = allowed(sampler, vocab.n_tokens) - ends(vocab)
         expected = fitting(vocab, begin, beginning)
         if "fe]" in grammar:
             # llama.cpp refuses the first byte of all characters that begin like one of a negated class
@@ -117,7 +110,7 @@ def test_few_candidates_and_all_are_masked_alike(vocab: Any) -> None:
         for state in (None, b'"'):
             if state is not None:
                 sampler.accept(pieces[state])
-            whole = allowed(sampler, vocab)
+            whole = allowed(sampler, vocab.n_tokens)
             parts: set[int] = set()
             for begin in range(0, vocab.n_tokens, 500):
                 ids = np.arange(begin, min(begin + 500, vocab.n_tokens), dtype=np.int32)
@@ -134,7 +127,7 @@ def test_text_never_leaves_utf8(gpt2: Any) -> None:
     for lead in (0xC3, 0xE0, 0xE2, 0xED, 0xF0, 0xF4):
         with Sampler.grammar(gpt2, 'root ::= [^"]*') as sampler:
             sampler.accept(pieces[bytes([lead])])
-            assert allowed(sampler, gpt2) == fitting(gpt2, bytes([lead]), '[^"]*')
+            assert allowed(sampler, gpt2.n_tokens) == fitting(gpt2, bytes([lead]), '[^"]*')
     with Sampler.grammar(gpt2, "root ::= .*") as sampler:
         for byte in (0xC0, 0xC1, 0xF5, 0xFF, 0x80):
             assert not sampler.allows(pieces[bytes([byte])])
@@ -153,7 +146,7 @@ def test_text_never_ends_within_a_character(gpt2: Any) -> None:
             sampler.accept(end)
         sampler.accept(pieces[b"\xa9"])
         assert sampler.complete
-        assert allowed(sampler, gpt2) == ends(gpt2)
+        assert allowed(sampler, gpt2.n_tokens) == ends(gpt2)
 
 
 def test_special_tokens_fit_by_their_spelling_only_when_told() -> None:
@@ -164,21 +157,21 @@ def test_special_tokens_fit_by_their_spelling_only_when_told() -> None:
         for given, fits in ((True, True), (False, False)):
             with Sampler.grammar(vocab, f'root ::= "{spelling}"', special=given) as sampler:
                 assert sampler.allows(special) is fits
-                assert (special in allowed(sampler, vocab)) is fits
+                assert (special in allowed(sampler, vocab.n_tokens)) is fits
                 assert sampler.values["special"] is given
         with Sampler.grammar(vocab, f'root ::= "{spelling}"', special=[special]) as sampler:
-            assert allowed(sampler, vocab) >= {special}
+            assert allowed(sampler, vocab.n_tokens) >= {special}
             assert sampler.allows(special)
             assert sampler.values["special"] == (special,)
         other = next(token for token in range(special + 1, vocab.n_tokens) if vocab.is_control(token))
         with Sampler.grammar(vocab, f'root ::= "{spelling}"', special=[other]) as sampler:
             assert not sampler.allows(special)
-            assert special not in allowed(sampler, vocab)
+            assert special not in allowed(sampler, vocab.n_tokens)
         with pytest.raises(ValueError, match="no token"):
             Sampler.grammar(vocab, 'root ::= "a"', special=[vocab.n_tokens])
         # named by a rule or a trigger, it fits either way
         with Sampler.grammar(vocab, f"root ::= <[{special}]>", special=False) as sampler:
-            assert allowed(sampler, vocab) == {special}
+            assert allowed(sampler, vocab.n_tokens) == {special}
         with Sampler.grammar_lazy(
             vocab, f'root ::= "{spelling}" "a"', trigger_tokens=[special], special=False
         ) as sampler:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import random
 from typing import Any
 
-import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from llamacy.core.candidates import Candidates
 from llamacy.core.sampler import Sampler
 from llamacy.errors import GrammarError, SamplerError
+from tests.helpers.masks import allowed
 
 CHARS = ["a", "b", "ab", "é", "☃", "😀", " ", "\\n"]
 CLASSES = ["[ab]", "[^a]", "[à-ü]", "[^é]", "[^\\x00-\\x80]", "[☀-☃]", "[^☃]", "[😀-😂a]", "."]
@@ -25,13 +24,6 @@ def items(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 
 TERMINALS = st.sampled_from([f'"{char}"' for char in CHARS] + CLASSES + ['""'])
 EXPRESSIONS = st.recursive(TERMINALS | st.sampled_from(["one", "two"]), items, max_leaves=6)
-
-
-def allowed(sampler: Sampler, n_vocab: int) -> set[int]:
-    candidates = Candidates(np.zeros(n_vocab, np.float32))
-    sampler.apply(candidates)
-    view = np.asarray(candidates)
-    return set(view["id"][np.isfinite(view["logit"])].tolist())
 
 
 @settings(

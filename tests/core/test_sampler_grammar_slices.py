@@ -11,16 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import gguf
-import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from llamacy.core.candidates import Candidates
 from llamacy.core.model import Model
 from llamacy.core.sampler import Sampler
 from llamacy.grammar import Grammar
 from tests.helpers import vendor_dir
+from tests.helpers.masks import allowed
 from tests.helpers.rewrite import number, rewrite
 from tests.helpers.vocabulary import BYTE_CHARACTERS
 
@@ -87,13 +86,6 @@ def vocab(model_dir: Path) -> Any:
         yield model.vocab
 
 
-def allowed(sampler: Sampler) -> set[int]:
-    candidates = Candidates(np.zeros(N_TOKENS, np.float32))
-    sampler.apply(candidates)
-    view = np.asarray(candidates)
-    return set(view["id"][np.isfinite(view["logit"])].tolist())
-
-
 def is_whole(piece: bytes) -> bool:
     with contextlib.suppress(UnicodeDecodeError):
         piece.decode()
@@ -149,9 +141,9 @@ def test_random_vocabulary_is_masked_as_python_says(vocab: Any, text: str, speci
     written = b""
     with Sampler.grammar(vocab, grammar.text, special=special) as sampler:
         for _ in range(3):
-            found = allowed(sampler)
+            found = allowed(sampler, N_TOKENS)
             # what was learnt from the first answers must not change the next ones
-            assert allowed(sampler) == allowed(sampler) == found
+            assert allowed(sampler, N_TOKENS) == allowed(sampler, N_TOKENS) == found
             some = rng.sample(range(N_TOKENS), 50)
             assert found & set(some) == {token for token in some if sampler.allows(token)}
             assert (END in found) == (is_whole(written) and grammar.matches(written.decode()))
@@ -181,7 +173,7 @@ def test_bounded_string_leaves_no_token_that_is_longer(vocab: Any) -> None:
                     or (text.isalpha() and text.isascii() and text.islower() and len(text) <= most)
                 }
                 expected = {token for token in expected if vocab.piece(token)}
-                assert allowed(sampler) == expected
+                assert allowed(sampler, N_TOKENS) == expected
 
 
 def test_threads_share_what_is_known_of_a_vocabulary(model_dir: Path, vocab: Any) -> None:
@@ -192,7 +184,7 @@ def test_threads_share_what_is_known_of_a_vocabulary(model_dir: Path, vocab: Any
         for text in texts:
             with Sampler.grammar(source, text) as sampler:
                 sampler.accept(ord('"'))
-                found += [allowed(sampler) for _ in range(4)]
+                found += [allowed(sampler, N_TOKENS) for _ in range(4)]
         return found
 
     with Model(model_dir / "random-vocabulary.gguf", vocab_only=True) as model, ThreadPoolExecutor(6) as pool:

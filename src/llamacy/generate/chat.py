@@ -128,7 +128,7 @@ class ChatRequest:
         from llamacy.chat.tool_definitions import kept_tools
 
         model_name = checked_name("model", model_name)
-        checked_choices("n", arguments.n)
+        n = checked_choices("n", arguments.n)
         n_logprobs = _n_logprobs(arguments)
         legacy = arguments.functions is not None
         if legacy and arguments.tools is not None:
@@ -150,7 +150,7 @@ class ChatRequest:
         kept = engine.prompt(tokens, arguments.max_tokens, request)
         jobs = engine.jobs(
             kept,
-            arguments.n,
+            n,
             arguments.max_tokens,
             request if grammar is request.grammar else replace(request, grammar=grammar),
             _with_thinking(options, output, suffix),

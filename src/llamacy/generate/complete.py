@@ -82,7 +82,7 @@ class TextRequest:
     ) -> None:
         echo = checked_flag("echo", echo)
         model_name = checked_name("model", model_name)
-        checked_choices("n", n)
+        n = checked_choices("n", n)
         n_made = n if best_of is None else checked_choices("best_of", best_of)
         if n_made < n:
             raise ValueError(f"best_of ({best_of}) must be at least n ({n})")

@@ -70,7 +70,7 @@ class Engine:
         checkpoints: CheckpointOptions,
         adapters: Adapters,
     ) -> None:
-        checked_count("n_keep", n_keep, least=-1)
+        n_keep = checked_count("n_keep", n_keep, least=-1)
         context_shift = checked_flag("context_shift", context_shift)
         if context_shift and capacity < 2:
             raise ValueError(f"context_shift needs an n_ctx of at least 2, not {capacity}")

@@ -42,7 +42,7 @@ def file_kind(path: StrPath) -> str:
             metadata: Any = file.metadata
             kind, architecture = metadata.get("general.type"), metadata.get("general.architecture")
             layers = any(name.startswith("direction.") for name in file.tensors)
-    except (LlamacyError, OSError):
+    except (LlamacyError, OSError):  # why it is no model was told by the error that led here
         return ""
     if kind == "adapter":
         return "adapter"
